@@ -28306,6 +28306,7 @@ class alibi {
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -28412,6 +28413,38 @@ template <element T> class gradient_observer {
   std::optional<function> function_;
 };
 
+/// An observer of passes whose element is not known. Refers to one that has operator() of gradient_observer
+/// for every element.
+class any_gradient_observer {
+  template <element T>
+  using call = void (*)(void*, context&, void const*, panel_matrix<T> const&, panel_matrix<T> const&);
+
+ public:
+  any_gradient_observer() = default;
+  /// No observer if null.
+  template <class Observer>
+  explicit any_gradient_observer(Observer* observer)
+      : observer_(observer),
+        calls_(call_of<Observer, float>, call_of<Observer, double>, call_of<Observer, bfloat16>,
+               call_of<Observer, float16>) {}
+
+  explicit operator bool() const { return observer_ != nullptr; }
+  template <element T>
+  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
+    std::get<call<T>>(calls_)(observer_, ctx, dw, dy, x);
+  }
+
+ private:
+  template <class Observer, element T>
+  static void call_of(void* observer, context& ctx, void const* dw, panel_matrix<T> const& dy,
+                      panel_matrix<T> const& x) {
+    (*static_cast<Observer*>(observer))(ctx, dw, dy, x);
+  }
+
+  void* observer_ = nullptr;
+  std::tuple<call<float>, call<double>, call<bfloat16>, call<float16>> calls_{};
+};
+
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
 /// borrow from, and the keys of random choices.
 template <element T> struct pass {
@@ -28432,6 +28465,21 @@ template <element T> struct pass {
   }
   template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
     return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
+  }
+};
+
+/// The arguments of a model whose element is not known, besides its batch: those of its passes.
+struct any_pass {
+  context& ctx;
+  nn::purpose purpose = nn::purpose::training;
+  std::uint64_t seed = 0, step = 0;
+  double loss_scale = 1;
+  any_gradient_observer weight_gradients = {};
+
+  /// A pass over sequences; it refers to this.
+  template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
+    return {ctx,  batch, room,       purpose,
+            seed, step,  loss_scale, weight_gradients ? &weight_gradients : nullptr};
   }
 };
 
@@ -29023,15 +29071,6 @@ void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& o
       of_step);
 }
 
-/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
-template <class Layer> void set_zero(Layer& layer) {
-  const auto fill = [](parameter_name const&, auto& tensor) {
-    std::fill(tensor.begin(), tensor.end(), typename std::remove_cvref_t<decltype(tensor)>::value_type{});
-  };
-  for_each_parameter(layer, fill);
-  for_each_frozen(layer, fill);
-}
-
 /// Whether the values of a layer are narrower than its gradients.
 template <class Layer> inline constexpr bool is_narrow = !std::is_same_v<Layer, typename Layer::gradients>;
 
@@ -29045,19 +29084,6 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
   } else {
     return layer;
   }
-}
-
-/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
-/// that computes more in refresh, which is no part, has drop_refreshed().
-template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
-  typename Layer::gradients zeros = widened(layer);
-  set_zero(zeros);
-  for_each_frozen(
-      zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
-  for_each_layer(zeros, [](auto& each) {
-    if constexpr (requires { each.drop_refreshed(); }) each.drop_refreshed();
-  });
-  return zeros;
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31322,224 +31348,6 @@ using gpt2 =
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/gradient_check.hpp
-#ifndef TESSERA_SINGLE_NN_GRADIENT_CHECK
-#define TESSERA_SINGLE_NN_GRADIENT_CHECK
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
-// Gradients against central differences (L(v + h) - L(v - h)) / 2 h of a loss, in double, h = 1e-5: for
-// layers and models of one's own. A right gradient is within about 1e-7 of them, relative to the largest
-// gradient of its tensor; 1e-6 is a good limit.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Where a gradient differs most from central differences.
-struct gradient_difference {
-  std::string where;    // the name of a parameter, or "x"
-  double relative = 0;  // the difference ÷ the largest gradient of this tensor; infinite for not-a-number
-};
-
-namespace detail {
-
-/// The larger of two differences. Not-a-number, which std::max would skip, counts as infinite.
-inline double larger(double worst, double difference) {
-  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
-}
-
-/// The places in data() of the elements inside a matrix: blocks may overhang.
-template <class Matrix> std::vector<std::int64_t> places_inside(Matrix const& m) {
-  std::vector<std::int64_t> places;
-  for (std::int64_t i = 0; i < m.rows(); ++i)
-    for (std::int64_t j = 0; j < m.cols(); ++j)
-      if (const std::int64_t at = m.find(i, j); at >= 0) places.push_back(at);
-  return places;
-}
-
-/// The largest difference over some elements of one tensor, relative to its largest gradient.
-///   element(k), gradient(k)   the k-th of `count` values, as a reference, and its gradient
-///   loss()                    the function whose gradient is checked
-template <class Element, class Gradient, class Loss>
-double relative_difference(std::int64_t count, Element&& element, Gradient&& gradient, Loss&& loss,
-                           std::int64_t checked) {
-  constexpr double h = 1e-5;
-  double largest = 1e-30, worst = 0;
-  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, std::abs(gradient(k)));
-  const random_stream random(std::uint64_t(count), random_purpose::test);
-  for (std::int64_t n = 0; n < std::min(checked, count); ++n) {
-    const std::int64_t k =
-        count <= checked ? n : std::int64_t(random.below(std::uint64_t(n), std::uint64_t(count)));
-    double& value = element(k);
-    const double before = value;
-    value = before + h;
-    const double above = loss();
-    value = before - h;
-    const double below = loss();
-    value = before;
-    worst = larger(worst, std::abs((above - below) / (2 * h) - gradient(k)));
-  }
-  return worst / largest;
-}
-
-}  // namespace detail
-
-/// Compares the gradients of all parameters of a model with central differences of loss(), which computes the
-/// loss of the model as it is. Checks up to `checked` elements of each tensor.
-template <class Model, class Gradients, class Loss>
-gradient_difference check_gradients_of(Model& model, Gradients const& gradients, Loss&& loss,
-                                       std::int64_t checked = 12) {
-  gradient_difference worst;
-  for_each_parameter(
-      model,
-      [&](parameter_name const& name, auto& parameter, auto const& gradient) {
-        std::vector<std::int64_t> places;
-        if constexpr (is_matrix<decltype(parameter)>)
-          places = detail::places_inside(parameter);
-        else
-          for (std::int64_t i = 0; i < parameter.size(); ++i) places.push_back(i);
-        const auto at = [&](std::int64_t k) { return places[std::size_t(k)]; };
-        const double here = detail::relative_difference(
-            std::int64_t(places.size()), [&](auto k) -> double& { return parameter.data()[at(k)]; },
-            [&](auto k) { return gradient.data()[at(k)]; }, loss, checked);
-        if (here >= worst.relative) worst = {name.text(), here};
-      },
-      gradients);
-  return worst;
-}
-
-/// Compares the gradients of a layer, by its parameters and by its input, with central differences of the
-/// loss Σ c ∘ y, for fixed random numbers c: `check_gradients(layer, x, pass).relative < 1e-6`. The elements
-/// are double.
-template <class Layer>
-gradient_difference check_gradients(Layer& layer, panel_matrix<double>& x, pass<double> const& p,
-                                    std::int64_t checked = 12) {
-  panel_matrix<double> y(layer.outputs(x.features()), x.tokens()), c(y.features(), y.tokens()),
-      dx(x.features(), x.tokens());
-  run(p.ctx, c = uniform(/*key*/ 1) - 0.5);
-  typename Layer::saved saved;
-  const auto loss = [&] {
-    layer.forward(x, y, saved, p);
-    return total(p.ctx, c * y);
-  };
-  auto gradients = zeros_like(layer);
-  static_cast<void>(loss());  // fills `saved` for backward
-  layer.backward(x, saved, c, dx, gradients, p);
-  const double of_x = detail::relative_difference(
-      x.features() * x.tokens(), [&](auto k) -> double& { return x(k / x.tokens(), k % x.tokens()); },
-      [&](auto k) { return dx(k / x.tokens(), k % x.tokens()); }, loss, checked);
-  const gradient_difference worst = check_gradients_of(layer, gradients, loss, checked);
-  return of_x > worst.relative ? gradient_difference{"x", of_x} : worst;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/nm_linear.hpp
-#ifndef TESSERA_SINGLE_NN_NM_LINEAR
-#define TESSERA_SINGLE_NN_NM_LINEAR
-#include <cstdint>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = V x + b, in which V is a dense W without all but the N greatest of every M weights; W is trained, by a
-/// straight-through estimator: dW = dV at all weights (Zhou et al. 2021, "Learning N:M fine-grained
-/// structured sparse neural networks from scratch", eq. 5).
-///   x (in, tokens)   W (out, in), in a multiple of M   b (out)   y (out, tokens)
-/// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
-/// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
-/// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
-/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
-template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
-struct nm_linear : linear<T, Block> {
-  using base = linear<T, Block>;
-  using base::weight, base::bias;
-  using saved = typename base::saved;
-  using gradients = nm_linear<accumulator_t<T>, Shape, Block>;
-
-  nm_sparse_matrix<T, Shape> visible;  // V
-
-  nm_linear() = default;
-  /// Throws shape_error unless `in` is a multiple of M.
-  explicit nm_linear(base layer) : base(std::move(layer)) {
-    nm_sparse_matrix<T, Shape>::require_size(weight.rows(), weight.cols());
-  }
-
-  static void parts(auto& each, auto&... of) {
-    base::parts(each, of...);
-    each.setting("kept", std::int64_t{Shape::kept});
-    each.setting("group", std::int64_t{Shape::group});
-  }
-  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
-    nm_sparse_matrix<T, Shape>::require_size(out, in);
-    const std::int64_t groups = in / Shape::group;
-    return base::size(out, in, density, with_bias)
-        .copies(out * (groups * Shape::kept * std::int64_t(sizeof(T)) + Shape::position_bytes(groups)));
-  }
-  /// As linear::random.
-  static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                          std::uint64_t seed, std::uint64_t number) {
-    return nm_linear(base::random(out, in, density, with_bias, seed, number));
-  }
-
-  /// The expression V x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const {
-    require_refreshed();
-    return visible * converted<T>(x) + bias;
-  }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
-    run(p.ctx, y = value(x));
-  }
-
-  /// The expression Vᵀ dy.
-  auto input_gradient(panel_matrix<T> const& dy) const {
-    require_refreshed();
-    return transposed(visible) * dy;
-  }
-  /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    dx.require_apart("nm_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    base::add_weight_gradient(dy, x, g, p);
-  }
-
-  /// Makes V follow W.
-  void refresh(std::int64_t) {
-    if (is_refreshed())
-      visible.keep(weight);
-    else
-      visible = nm_sparse_matrix<T, Shape>(weight);
-  }
-  /// Drops V: gradients and moments have none.
-  void drop_refreshed() { visible = {}; }
-
-  /// Throws error if V is not of the size of W.
-  void require_refreshed() const {
-    if (!is_refreshed())
-      throw error(
-          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
-                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "): call nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
-                  "changed outside of training"));
-  }
-
- private:
-  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
-};
-
-template <class Layer> inline constexpr bool is_nm_linear = false;
-template <class T, class Shape, class Block>
-inline constexpr bool is_nm_linear<nm_linear<T, Shape, Block>> = true;
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/tensor/any_tensor.hpp
 #ifndef TESSERA_SINGLE_TENSOR_ANY_TENSOR
 #define TESSERA_SINGLE_TENSOR_ANY_TENSOR
@@ -31775,6 +31583,7 @@ template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
 // ---- tessera/nn/parameter_list.hpp
 #ifndef TESSERA_SINGLE_NN_PARAMETER_LIST
 #define TESSERA_SINGLE_NN_PARAMETER_LIST
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31819,6 +31628,7 @@ struct any_parameter {
 namespace detail {
 
 using tensor_visitor = function_ref<void(parameter_name const&, any_parameter const&, bool trained)>;
+using walk_function = void (*)(void* layer, tensor_visitor visit);
 
 template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
   using T = typename Tensor::value_type;
@@ -31857,6 +31667,12 @@ class parameter_list {
     requires detail::has_parts<Layer>
   parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
       : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
+  /// Of a layer whose type `walk` alone knows: train::any_layer.
+  TESSERA_COLD parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) {
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
 
   std::size_t size() const { return trained_.size(); }
   any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
@@ -31870,12 +31686,6 @@ class parameter_list {
   std::string name(std::size_t number) const { return names()[number]; }
 
  protected:
-  TESSERA_COLD parameter_list(void* layer, void (*walk)(void*, detail::tensor_visitor))
-      : layer_(layer), walk_(walk) {
-    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
-      (trained ? trained_ : frozen_).push_back(its);
-    });
-  }
   TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
     std::vector<std::string> all;
     walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
@@ -31886,7 +31696,7 @@ class parameter_list {
 
   std::vector<any_parameter> trained_, frozen_;
   void* layer_;
-  void (*walk_)(void*, detail::tensor_visitor);
+  detail::walk_function walk_;
 };
 
 /// The same, to be changed.
@@ -31896,6 +31706,7 @@ class mutable_parameter_list : public parameter_list {
     requires(detail::has_parts<Layer> && !std::is_const_v<Layer>)
   mutable_parameter_list(Layer& of TESSERA_LIFETIMEBOUND)
       : parameter_list(&of, detail::walk_tensors<Layer>) {}
+  mutable_parameter_list(void* layer, detail::walk_function walk) : parameter_list(layer, walk) {}
 
   using parameter_list::operator[];
   any_parameter& operator[](std::size_t number) { return trained_[number]; }
@@ -31916,6 +31727,32 @@ TESSERA_COLD inline void require_alike(char const* operation, parameter_list con
                                 " stored values, and ", other[i].tensor.size(), " in the other model"));
 }
 
+/// Of parameters and of frozen tensors, which in gradients are measurements of a step.
+TESSERA_COLD inline void set_zero(mutable_parameter_list of) {
+  const auto fill = [](any_tensor& tensor) {
+    std::fill_n(tensor.data(), tensor.size_bytes(), std::byte());  // 0 of every element
+  };
+  for (std::size_t i = 0; i < of.size(); ++i) fill(of[i].tensor);
+  for (any_parameter& each : of.frozen()) fill(each.tensor);
+}
+
+/// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
+/// that computes more in refresh, which is no part, has drop_refreshed().
+template <class Layer> typename Layer::gradients zeros_like(Layer const& layer) {
+  if constexpr (requires { layer.zeros_like(); })
+    return layer.zeros_like();  // train::trainable_layer
+  else {
+    typename Layer::gradients zeros = widened(layer);
+    set_zero(zeros);
+    for_each_frozen(
+        zeros, [](parameter_name const&, auto& tensor) { tensor = std::remove_cvref_t<decltype(tensor)>(); });
+    for_each_layer(zeros, [](auto& each) {
+      if constexpr (requires { each.drop_refreshed(); }) each.drop_refreshed();
+    });
+    return zeros;
+  }
+}
+
 /// The total of an expression over the stored values of a tensor, with the bits of `total` over its own type.
 template <expression Expression>
 double total(context& ctx, Expression const& over_values, any_tensor const& of) {
@@ -31932,6 +31769,224 @@ double total(context& ctx, Expression const& over_values, any_tensor const& of) 
   eval::plan p(ctx.runs_on());
   return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/gradient_check.hpp
+#ifndef TESSERA_SINGLE_NN_GRADIENT_CHECK
+#define TESSERA_SINGLE_NN_GRADIENT_CHECK
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Gradients against central differences (L(v + h) - L(v - h)) / 2 h of a loss, in double, h = 1e-5: for
+// layers and models of one's own. A right gradient is within about 1e-7 of them, relative to the largest
+// gradient of its tensor; 1e-6 is a good limit.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Where a gradient differs most from central differences.
+struct gradient_difference {
+  std::string where;    // the name of a parameter, or "x"
+  double relative = 0;  // the difference ÷ the largest gradient of this tensor; infinite for not-a-number
+};
+
+namespace detail {
+
+/// The larger of two differences. Not-a-number, which std::max would skip, counts as infinite.
+inline double larger(double worst, double difference) {
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+}
+
+/// The places in data() of the elements inside a matrix: blocks may overhang.
+template <class Matrix> std::vector<std::int64_t> places_inside(Matrix const& m) {
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < m.rows(); ++i)
+    for (std::int64_t j = 0; j < m.cols(); ++j)
+      if (const std::int64_t at = m.find(i, j); at >= 0) places.push_back(at);
+  return places;
+}
+
+/// The largest difference over some elements of one tensor, relative to its largest gradient.
+///   element(k), gradient(k)   the k-th of `count` values, as a reference, and its gradient
+///   loss()                    the function whose gradient is checked
+template <class Element, class Gradient, class Loss>
+double relative_difference(std::int64_t count, Element&& element, Gradient&& gradient, Loss&& loss,
+                           std::int64_t checked) {
+  constexpr double h = 1e-5;
+  double largest = 1e-30, worst = 0;
+  for (std::int64_t k = 0; k < count; ++k) largest = std::max(largest, std::abs(gradient(k)));
+  const random_stream random(std::uint64_t(count), random_purpose::test);
+  for (std::int64_t n = 0; n < std::min(checked, count); ++n) {
+    const std::int64_t k =
+        count <= checked ? n : std::int64_t(random.below(std::uint64_t(n), std::uint64_t(count)));
+    double& value = element(k);
+    const double before = value;
+    value = before + h;
+    const double above = loss();
+    value = before - h;
+    const double below = loss();
+    value = before;
+    worst = larger(worst, std::abs((above - below) / (2 * h) - gradient(k)));
+  }
+  return worst / largest;
+}
+
+}  // namespace detail
+
+/// Compares the gradients of all parameters of a model with central differences of loss(), which computes the
+/// loss of the model as it is. Checks up to `checked` elements of each tensor.
+template <class Model, class Gradients, class Loss>
+gradient_difference check_gradients_of(Model& model, Gradients const& gradients, Loss&& loss,
+                                       std::int64_t checked = 12) {
+  gradient_difference worst;
+  for_each_parameter(
+      model,
+      [&](parameter_name const& name, auto& parameter, auto const& gradient) {
+        std::vector<std::int64_t> places;
+        if constexpr (is_matrix<decltype(parameter)>)
+          places = detail::places_inside(parameter);
+        else
+          for (std::int64_t i = 0; i < parameter.size(); ++i) places.push_back(i);
+        const auto at = [&](std::int64_t k) { return places[std::size_t(k)]; };
+        const double here = detail::relative_difference(
+            std::int64_t(places.size()), [&](auto k) -> double& { return parameter.data()[at(k)]; },
+            [&](auto k) { return gradient.data()[at(k)]; }, loss, checked);
+        if (here >= worst.relative) worst = {name.text(), here};
+      },
+      gradients);
+  return worst;
+}
+
+/// Compares the gradients of a layer, by its parameters and by its input, with central differences of the
+/// loss Σ c ∘ y, for fixed random numbers c: `check_gradients(layer, x, pass).relative < 1e-6`. The elements
+/// are double.
+template <class Layer>
+gradient_difference check_gradients(Layer& layer, panel_matrix<double>& x, pass<double> const& p,
+                                    std::int64_t checked = 12) {
+  panel_matrix<double> y(layer.outputs(x.features()), x.tokens()), c(y.features(), y.tokens()),
+      dx(x.features(), x.tokens());
+  run(p.ctx, c = uniform(/*key*/ 1) - 0.5);
+  typename Layer::saved saved;
+  const auto loss = [&] {
+    layer.forward(x, y, saved, p);
+    return total(p.ctx, c * y);
+  };
+  auto gradients = zeros_like(layer);
+  static_cast<void>(loss());  // fills `saved` for backward
+  layer.backward(x, saved, c, dx, gradients, p);
+  const double of_x = detail::relative_difference(
+      x.features() * x.tokens(), [&](auto k) -> double& { return x(k / x.tokens(), k % x.tokens()); },
+      [&](auto k) { return dx(k / x.tokens(), k % x.tokens()); }, loss, checked);
+  const gradient_difference worst = check_gradients_of(layer, gradients, loss, checked);
+  return of_x > worst.relative ? gradient_difference{"x", of_x} : worst;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/nm_linear.hpp
+#ifndef TESSERA_SINGLE_NN_NM_LINEAR
+#define TESSERA_SINGLE_NN_NM_LINEAR
+#include <cstdint>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = V x + b, in which V is a dense W without all but the N greatest of every M weights; W is trained, by a
+/// straight-through estimator: dW = dV at all weights (Zhou et al. 2021, "Learning N:M fine-grained
+/// structured sparse neural networks from scratch", eq. 5).
+///   x (in, tokens)   W (out, in), in a multiple of M   b (out)   y (out, tokens)
+/// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
+/// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
+/// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
+/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
+template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
+struct nm_linear : linear<T, Block> {
+  using base = linear<T, Block>;
+  using base::weight, base::bias;
+  using saved = typename base::saved;
+  using gradients = nm_linear<accumulator_t<T>, Shape, Block>;
+
+  nm_sparse_matrix<T, Shape> visible;  // V
+
+  nm_linear() = default;
+  /// Throws shape_error unless `in` is a multiple of M.
+  explicit nm_linear(base layer) : base(std::move(layer)) {
+    nm_sparse_matrix<T, Shape>::require_size(weight.rows(), weight.cols());
+  }
+
+  static void parts(auto& each, auto&... of) {
+    base::parts(each, of...);
+    each.setting("kept", std::int64_t{Shape::kept});
+    each.setting("group", std::int64_t{Shape::group});
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    nm_sparse_matrix<T, Shape>::require_size(out, in);
+    const std::int64_t groups = in / Shape::group;
+    return base::size(out, in, density, with_bias)
+        .copies(out * (groups * Shape::kept * std::int64_t(sizeof(T)) + Shape::position_bytes(groups)));
+  }
+  /// As linear::random.
+  static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                          std::uint64_t seed, std::uint64_t number) {
+    return nm_linear(base::random(out, in, density, with_bias, seed, number));
+  }
+
+  /// The expression V x + b, for use in a statement; x may be an expression.
+  template <class X> auto value(X const& x) const {
+    require_refreshed();
+    return visible * converted<T>(x) + bias;
+  }
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+  }
+
+  /// The expression Vᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const {
+    require_refreshed();
+    return transposed(visible) * dy;
+  }
+  /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    dx.require_apart("nm_linear", x, dy);
+    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
+    base::add_weight_gradient(dy, x, g, p);
+  }
+
+  /// Makes V follow W.
+  void refresh(std::int64_t) {
+    if (is_refreshed())
+      visible.keep(weight);
+    else
+      visible = nm_sparse_matrix<T, Shape>(weight);
+  }
+  /// Drops V: gradients and moments have none.
+  void drop_refreshed() { visible = {}; }
+
+  /// Throws error if V is not of the size of W.
+  void require_refreshed() const {
+    if (!is_refreshed())
+      throw error(
+          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
+                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                  "): call nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
+                  "changed outside of training"));
+  }
+
+ private:
+  bool is_refreshed() const { return visible.rows() == weight.rows() && visible.cols() == weight.cols(); }
+};
+
+template <class Layer> inline constexpr bool is_nm_linear = false;
+template <class T, class Shape, class Block>
+inline constexpr bool is_nm_linear<nm_linear<T, Shape, Block>> = true;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -34396,6 +34451,7 @@ class wordpiece {
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -34524,6 +34580,403 @@ template <class Model> io::json::object training_settings_of(Model const& model)
     all.push_back({"model." + name.text(), detail::json_of_setting(value)});
   });
   return all;
+}
+
+namespace detail {
+
+/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
+/// the elements to which its layers round the factors of products.
+template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
+  std::set<std::string> engines;
+  const auto add = [&](nn::parameter_name const&, auto const& of) {
+    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
+      using E = std::remove_cvref_t<decltype(of)>;
+      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    }
+  };
+  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
+    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
+  });
+  nn::for_each_setting(model, add);
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
+  return words;
+}
+
+}  // namespace detail
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/any_layer.hpp
+#ifndef TESSERA_SINGLE_TRAIN_ANY_LAYER
+#define TESSERA_SINGLE_TRAIN_ANY_LAYER
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+// Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
+// this library takes a layer, but for computing with it, one of these stands for it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The gradients of a layer, or another layer that is made where its type is not known.
+class owned_layer {
+ public:
+  template <class Layer>
+  explicit owned_layer(std::unique_ptr<Layer> of)
+      : layer_(of.release(), [](void* object) { delete static_cast<Layer*>(object); }),
+        walk_(nn::detail::walk_tensors<Layer>) {}
+
+  operator nn::parameter_list() const { return {layer_.get(), walk_}; }
+  operator nn::parameter_list() { return {layer_.get(), walk_}; }
+  operator nn::mutable_parameter_list() { return {layer_.get(), walk_}; }
+
+  /// The layer itself. Throws option_error if it is not a Layer.
+  template <class Layer> Layer& as() {
+    return *static_cast<Layer*>(checked(nn::detail::walk_tensors<Layer>));
+  }
+  template <class Layer> Layer const& as() const {
+    return *static_cast<Layer const*>(checked(nn::detail::walk_tensors<Layer>));
+  }
+
+ private:
+  TESSERA_COLD void* checked(nn::detail::walk_function expected) const {
+    if (walk_ != expected) throw option_error("[owned_layer] it is a layer of another type");
+    return layer_.get();
+  }
+  std::unique_ptr<void, void (*)(void*)> layer_;
+  nn::detail::walk_function walk_;
+};
+
+namespace detail {
+
+/// What a type of layer can do besides computing.
+struct layer_functions {
+  nn::detail::walk_function walk;
+  void (*refresh)(void* object, std::int64_t step);
+  io::json (*architecture)(void const* object);
+  io::json::object (*training_settings)(void const* object);
+  std::string (*arithmetic)(void const* object, machine const& on);
+};
+
+template <class Layer>
+inline constexpr layer_functions functions_of_layer{
+    nn::detail::walk_tensors<Layer>,
+    [](void* object, std::int64_t step) { nn::refresh(*static_cast<Layer*>(object), step); },
+    [](void const* object) { return train::architecture(*static_cast<Layer const*>(object)); },
+    [](void const* object) { return training_settings_of(*static_cast<Layer const*>(object)); },
+    [](void const* object, machine const& on) {
+      return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+    }};
+
+/// What one with gradients can do.
+struct training_functions {
+  owned_layer (*zeros_like)(void const* object);
+  void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
+};
+
+template <class Layer>
+inline constexpr training_functions training_functions_of{
+    [](void const* object) {
+      using gradients = typename Layer::gradients;
+      return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
+    },
+    [](void* object, std::int64_t step, owned_layer const& gradients) {
+      nn::refresh(*static_cast<Layer*>(object), step, gradients.as<typename Layer::gradients>());
+    }};
+
+}  // namespace detail
+
+/// A layer, to be read. It must live longer, and must not be moved.
+class any_layer {
+ public:
+  template <class Layer>
+    requires nn::detail::has_parts<Layer>
+  any_layer(Layer const& of TESSERA_LIFETIMEBOUND)
+      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>) {}
+
+  operator nn::parameter_list() const { return {layer_, functions_->walk}; }
+
+  // See the functions of these names, which take any layer.
+  io::json architecture() const { return functions_->architecture(layer_); }
+  io::json::object training_settings() const { return functions_->training_settings(layer_); }
+  std::string arithmetic(machine const& on) const { return functions_->arithmetic(layer_, on); }
+
+ protected:
+  void* layer_;
+  detail::layer_functions const* functions_;
+};
+
+/// The same, to be changed.
+class mutable_any_layer : public any_layer {
+ public:
+  template <class Layer>
+    requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  mutable_any_layer(Layer& of TESSERA_LIFETIMEBOUND) : any_layer(of) {}
+
+  operator nn::mutable_parameter_list() const { return {layer_, functions_->walk}; }
+
+  /// See nn::refresh.
+  void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+};
+
+/// The same, to be trained: a layer that has `gradients`.
+class trainable_layer : public mutable_any_layer {
+ public:
+  using gradients = owned_layer;
+
+  template <class Layer>
+    requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
+  trainable_layer(Layer& of TESSERA_LIFETIMEBOUND)
+      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>) {}
+
+  /// See nn::zeros_like and nn::refresh.
+  owned_layer zeros_like() const { return training_->zeros_like(layer_); }
+  using mutable_any_layer::refresh;
+  void refresh(std::int64_t step, owned_layer const& of_step) const {
+    training_->refresh(layer_, step, of_step);
+  }
+
+ private:
+  detail::training_functions const* training_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/token_loss.hpp
+#ifndef TESSERA_SINGLE_TRAIN_TOKEN_LOSS
+#define TESSERA_SINGLE_TRAIN_TOKEN_LOSS
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The sum of the losses of some tokens.
+struct token_loss {
+  double sum = 0;
+  std::int64_t tokens = 0;
+  double loss_scale = 1;   // factor of their gradients: nn::pass::loss_scale
+  std::int64_t step = -1;  // that the pass was made for; -1: nobody knows
+
+  token_loss() = default;
+  token_loss(double sum_of_losses, std::int64_t of_tokens, double scale = 1)
+      : sum(sum_of_losses), tokens(of_tokens), loss_scale(scale) {}
+  /// Of a pass, which the training step compares with its own scale and number.
+  template <element T>
+  token_loss(double sum_of_losses, std::int64_t of_tokens, nn::pass<T> const& by)
+      : sum(sum_of_losses),
+        tokens(of_tokens),
+        loss_scale(by.loss_scale),
+        step(static_cast<std::int64_t>(by.step)) {}
+  token_loss(double sum_of_losses, std::int64_t of_tokens, nn::any_pass const& by)
+      : sum(sum_of_losses),
+        tokens(of_tokens),
+        loss_scale(by.loss_scale),
+        step(static_cast<std::int64_t>(by.step)) {}
+
+  double mean() const { return sum / static_cast<double>(tokens); }
+  token_loss& operator+=(token_loss const& more) {
+    sum += more.sum;
+    tokens += more.tokens;
+    return *this;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/any_model.hpp
+#ifndef TESSERA_SINGLE_TRAIN_ANY_MODEL
+#define TESSERA_SINGLE_TRAIN_ANY_MODEL
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Models of tokens whose network, element and block are not known: what trains and uses them is compiled
+// once, and a model may come from a library that is loaded when it is needed.
+//
+//   std::unique_ptr<train::any_model> model = …;     // new train::model_of<nn::gpt<float,
+//   block_shape<16>>>(…) train::any_training t(model->layer(), train::adamw{}); train::train_step(ctx, t,
+//   {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Sequences that a model is shown together, and what it is to say of them.
+struct token_batch {
+  std::vector<std::int64_t> lengths;   // of the sequences
+  std::vector<std::int32_t> inputs;    // (tokens), sequence by sequence
+  std::vector<std::int32_t> targets;   // of each token, or nn::ignored; may be empty where nothing is learnt
+  std::int64_t counted = 0;            // the number of losses that are added: of targets, or of labels
+  std::vector<std::int32_t> segments;  // of the tokens, or empty: all of the first
+  std::vector<std::int32_t> labels;    // of the sequences, or empty
+
+  tessera::sequences sequences() const { return tessera::sequences::from_lengths(lengths); }
+  void clear() { *this = {}; }
+};
+
+/// A model of the family nn::gpt, nn::encoder, nn::recurrent_model or nn::sequence_classifier.
+class any_model {
+ public:
+  virtual ~any_model() = default;
+
+  /// What is trained, saved and read.
+  virtual trainable_layer layer() = 0;
+  /// The sum of the losses of a batch, in nats: see forward of the model.
+  virtual double forward(token_batch const& shown, nn::any_pass const& p) = 0;
+  /// Adds the gradients of the loss that forward returned.
+  ///   gradients   made by layer().zeros_like()
+  virtual void backward(token_batch const& shown, owned_layer& gradients, nn::any_pass const& p) = 0;
+  /// Logits of what it says about a token of the first sequence: a decoder of the token that follows, an
+  /// encoder of the token itself. Throws option_error of a classifier.
+  virtual std::vector<float> token_logits(token_batch const& shown, std::int64_t place,
+                                          nn::any_pass const& p) = 0;
+  /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model
+  /// without classes.
+  virtual std::vector<float> sequence_logits(token_batch const& shown, nn::any_pass const& p) = 0;
+};
+
+namespace detail {
+
+/// A batch as a network takes it.
+template <class Network> struct arranged_batch {
+  tessera::sequences sequences;
+  std::span<std::int32_t const> inputs, targets;
+
+  explicit arranged_batch(token_batch const& shown)
+      : sequences(shown.sequences()), inputs(shown.inputs), targets(shown.targets) {}
+  static std::int64_t place(std::int64_t at) { return at; }  // of a token of the first sequence
+};
+/// A recurrent network takes the sequences side by side, time step by time step, the longest first.
+template <class Network>
+  requires requires(Network& of) { of.cells; }
+struct arranged_batch<Network> {
+  tessera::sequences sequences;
+  std::vector<std::int32_t> inputs, targets;
+
+  TESSERA_COLD explicit arranged_batch(token_batch const& shown) {
+    const std::size_t series = shown.lengths.size();
+    std::vector<std::size_t> order(series), begin(series);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t i = 1; i < series; ++i) begin[i] = begin[i - 1] + std::size_t(shown.lengths[i - 1]);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return shown.lengths[a] > shown.lengths[b]; });
+    std::vector<std::int64_t> series_at(std::size_t(shown.lengths[order[0]]), 0);
+    for (const std::int64_t length : shown.lengths)
+      for (std::int64_t t = 0; t < length; ++t) ++series_at[std::size_t(t)];
+    sequences = nn::time_steps(series_at);
+    inputs.assign(std::size_t(sequences.tokens()), 0);
+    targets.assign(inputs.size(), nn::ignored);
+    for (std::size_t i = 0; i < series; ++i)
+      for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
+        const std::size_t from = begin[order[i]] + t, to = std::size_t(sequences.begin(std::int64_t(t))) + i;
+        inputs[to] = shown.inputs[from];
+        if (!shown.targets.empty()) targets[to] = shown.targets[from];
+      }
+  }
+  static std::int64_t place(std::int64_t at) { return at * panel_tokens; }
+};
+
+template <class T> std::vector<float> logits_by_column(panel_matrix<T> const& logits) {
+  std::vector<float> all;
+  for (std::int64_t i = 0; i < logits.tokens(); ++i)
+    for (std::int64_t f = 0; f < logits.features(); ++f) all.push_back(static_cast<float>(logits(f, i)));
+  return all;
+}
+
+}  // namespace detail
+
+/// A network as an any_model.
+template <class Network> class model_of final : public any_model {
+  using value = typename Network::value_type;
+  static constexpr bool is_encoder = requires {
+    typename Network::input;
+  }, classifies = requires(Network& of) { of.classes(); }, says_next = requires { Network::is_next; };
+
+ public:
+  explicit model_of(Network of) : network(std::move(of)) {}
+
+  Network network;
+
+  trainable_layer layer() override { return network; }
+
+  double forward(token_batch const& shown, nn::any_pass const& p) override {
+    const detail::arranged_batch<Network> batch(shown);
+    const nn::pass<value> pass = p.over(batch.sequences, room_);
+    if constexpr (classifies) {
+      return network.forward(input_of(shown, batch), shown.labels, saved_, pass);
+    } else {
+      if constexpr (says_next)
+        if (!shown.labels.empty())
+          return network.forward(input_of(shown, batch), batch.targets, shown.labels, saved_, pass);
+      return network.forward(input_of(shown, batch), batch.targets, saved_, pass);
+    }
+  }
+  void backward(token_batch const& shown, owned_layer& gradients, nn::any_pass const& p) override {
+    const detail::arranged_batch<Network> batch(shown);
+    network.backward(input_of(shown, batch), saved_, gradients.as<typename Network::gradients>(),
+                     p.over(batch.sequences, room_));
+  }
+  std::vector<float> token_logits(token_batch const& shown, std::int64_t place,
+                                  nn::any_pass const& p) override {
+    if constexpr (classifies) {
+      throw option_error("[any_model] a classifier says nothing of tokens");
+    } else {
+      const detail::arranged_batch<Network> batch(shown);
+      const std::int32_t at[]{static_cast<std::int32_t>(batch.place(place))};
+      network.predict(input_of(shown, batch), at, logits_, saved_, p.over(batch.sequences, room_));
+      return detail::logits_by_column(logits_);
+    }
+  }
+  std::vector<float> sequence_logits(token_batch const& shown, nn::any_pass const& p) override {
+    if constexpr (is_encoder) {
+      const detail::arranged_batch<Network> batch(shown);
+      const nn::pass<value> pass = p.over(batch.sequences, room_);
+      if constexpr (classifies) {
+        network.predict(input_of(shown, batch), logits_, saved_, pass);
+      } else {
+        if (!network.config.next_sentence)
+          throw option_error("[any_model] the encoder has no head for next sentences");
+        network.predict_next(input_of(shown, batch), logits_, saved_, pass);
+      }
+      return detail::logits_by_column(logits_);
+    } else {
+      throw option_error("[any_model] the model has no classes of sequences");
+    }
+  }
+
+ private:
+  static auto input_of(token_batch const& shown, detail::arranged_batch<Network> const& batch) {
+    if constexpr (is_encoder)
+      return typename Network::input{batch.inputs, shown.segments};
+    else
+      return std::span<std::int32_t const>(batch.inputs);
+  }
+
+  typename Network::saved saved_;
+  nn::workspace<value> room_;
+  panel_matrix<value> logits_;
+};
+
+/// A batch in a training step: the losses and, in the training, their gradients.
+///   seed   of random choices: see any_training::pass
+template <class Training>
+token_loss learn(context& ctx, any_model& model, Training& t, token_batch const& shown,
+                 std::uint64_t seed = 0) {
+  const nn::any_pass p = t.pass(ctx, seed);
+  const double loss = model.forward(shown, p);
+  model.backward(shown, t.gradients, p);
+  return {loss, shown.counted, p};
+}
+/// The losses of a batch alone.
+inline token_loss evaluate(context& ctx, any_model& model, token_batch const& shown) {
+  return {model.forward(shown, {ctx, nn::purpose::evaluation}), shown.counted};
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -34856,10 +35309,8 @@ TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34873,25 +35324,6 @@ inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 inline constexpr int checkpoint_version = 4;
 
 namespace detail {
-
-/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
-/// the elements to which its layers round the factors of products.
-template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::set<std::string> engines;
-  const auto add = [&](nn::parameter_name const&, auto const& of) {
-    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
-      using E = std::remove_cvref_t<decltype(of)>;
-      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
-    }
-  };
-  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
-  });
-  nn::for_each_setting(model, add);
-  std::string words = arithmetic_of<>(on);
-  for (std::string const& of_one : engines) words += of_one;
-  return words;
-}
 
 /// The shape of a tensor in the file; `stored` is the pattern of a matrix.
 TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {
@@ -35019,23 +35451,14 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
-/// What of a model no list of its tensors shows.
-struct model_description {
-  io::json architecture;
-  std::string arithmetic;
-
-  template <class Model> static model_description of(Model const& model, machine const& on) {
-    return {train::architecture(model), arithmetic_of_model(model, on)};
-  }
-};
-
 /// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
-TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, model_description about,
-                                          nn::parameter_list const& model, optimizer_state const* optimizer) {
+TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, any_layer const& layer,
+                                          optimizer_state const* optimizer, machine const& on) {
+  const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", std::move(about.arithmetic)},
-                                  {"architecture", std::move(about.architecture)},
+                                  {"arithmetic", layer.arithmetic(on)},
+                                  {"architecture", layer.architecture()},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   if (optimizer) require_state("checkpoint", model, *optimizer);
@@ -35067,20 +35490,17 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
 /// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
 ///   state   the program's own data, returned by checkpoint::state
 ///   on      the machine that the model was trained on
-template <class Model>
-void save_checkpoint(std::string const& folder, io::json state, Model const& model,
-                     optimizer_state const& optimizer, machine const& on = this_machine()) {
-  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
-                           &optimizer);
+TESSERA_COLD inline void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
+                                         optimizer_state const& optimizer,
+                                         machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
 }
 
 /// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
 /// of blocks in 16 bits where they fit. Training cannot go on from it.
-template <class Model>
-void save_weights(std::string const& folder, io::json state, Model const& model,
-                  machine const& on = this_machine()) {
-  detail::write_checkpoint(folder, std::move(state), detail::model_description::of(model, on), model,
-                           nullptr);
+TESSERA_COLD inline void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                                      machine const& on = this_machine()) {
+  detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
 }
 
 /// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
@@ -35113,11 +35533,11 @@ class checkpoint {
   void state() const&& = delete;
 
   /// Warnings for a model that is read on this machine: differences that are no errors.
-  template <class Model>
-  std::vector<std::string> notes(Model const& model, machine const& on = this_machine()) const {
+  TESSERA_COLD std::vector<std::string> notes(any_layer const& model,
+                                              machine const& on = this_machine()) const {
     std::vector<std::string> all;
     std::string const& written = place().at("arithmetic").as_string();
-    if (const std::string here = detail::arithmetic_of_model(model, on); written != here)
+    if (const std::string here = model.arithmetic(on); written != here)
       all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
                             ", and is read by one for ", here, ": results will differ in their last bits"));
     if (version_ < 2)
@@ -35136,13 +35556,13 @@ class checkpoint {
   }
 
   /// Throws io_error if a setting of the model is another one in the checkpoint.
-  template <class Model> void require_architecture(Model const& model) const {
+  TESSERA_COLD void require_architecture(any_layer const& model) const {
     if (version_ < 3) return;
     const auto knows = [&](std::string const& setting) {
       if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
       return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
     };
-    detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
+    detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
   }
 
   /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
@@ -35153,7 +35573,7 @@ class checkpoint {
   // `load` finds every tensor and compares its checksum before it changes anything.
 
   /// Reads the parameters and their patterns.
-  template <class Model> void load(Model& model) const {
+  void load(mutable_any_layer const& model) const {
     require_architecture(model);
     const std::vector<pattern> patterns = checked(model, nullptr);
     assign(patterns, model, nullptr);
@@ -35162,9 +35582,12 @@ class checkpoint {
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
   /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
   /// parameters of a narrow model, which older ones have.
-  template <class Model>
-  void load(Model& model, optimizer_state& optimizer, typename Model::gradients& gradients) const {
+  void load(mutable_any_layer const& model, optimizer_state& optimizer,
+            nn::mutable_parameter_list gradients) const {
     require_architecture(model);
+    if (const nn::parameter_list its(model); its.size() != gradients.size())
+      throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
+                                " parameters, but there are gradients of ", gradients.size()));
     const std::vector<pattern> patterns = checked(model, &optimizer);
     assign(patterns, model, &optimizer);
     set_patterns(patterns, gradients);
@@ -35519,6 +35942,108 @@ static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warm
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/kept_parameters.hpp
+#ifndef TESSERA_SINGLE_TRAIN_KEPT_PARAMETERS
+#define TESSERA_SINGLE_TRAIN_KEPT_PARAMETERS
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The values and patterns that the parameters of a model have when it is made.
+class kept_parameters {
+ public:
+  TESSERA_COLD explicit kept_parameters(nn::parameter_list const& model) {
+    for (nn::any_parameter const& each : model) {
+      any_tensor const& tensor = each.tensor;
+      kept_.push_back({tensor.is_matrix() ? std::optional(tensor.pattern()) : std::nullopt,
+                       {tensor.data(), tensor.data() + tensor.size_bytes()}});
+    }
+  }
+
+  /// Gives them to a model of the same shape, to the bit.
+  TESSERA_COLD void restore(nn::mutable_parameter_list model) const {
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+      any_tensor& tensor = model[i].tensor;
+      if (kept_[i].stored && kept_[i].stored->serial() != tensor.pattern().serial())
+        tensor.reset(*kept_[i].stored);
+      std::copy(kept_[i].values.begin(), kept_[i].values.end(), tensor.data());
+    }
+  }
+  /// The stored values of a parameter of the model.
+  TESSERA_COLD std::vector<double> values(any_tensor const& of, std::size_t number) const {
+    std::vector<std::byte> const& bytes = kept_[number].values;
+    std::vector<double> all(bytes.size() / of.element().bytes);
+    of.element().to_double(bytes.data(), std::ssize(all), all.data());
+    return all;
+  }
+
+ private:
+  struct parameter {
+    std::optional<pattern> stored;
+    std::vector<std::byte> values;
+  };
+  std::vector<parameter> kept_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/loss_scaling.hpp
+#ifndef TESSERA_SINGLE_TRAIN_LOSS_SCALING
+#define TESSERA_SINGLE_TRAIN_LOSS_SCALING
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The factor of the loss before its gradients are computed, so that gradients do not vanish in an element
+/// with few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides the
+/// gradients by it again. A step whose gradients are not finite is skipped and halves the scale; `interval`
+/// good steps in a row double it.
+///   training::pass makes passes with `scale`; train_step refuses gradients of another scale
+struct loss_scaling {
+  double scale = 1;           // a power of two: multiplying by it rounds nothing
+  std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
+  std::int64_t good_steps = 0;
+
+  static constexpr double least = 0x1p-24, most = 0x1p40;
+
+  /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
+  /// < 1.
+  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
+    int exponent;
+    if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
+      throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
+                                 " steps: the scale must be a power of two in ", least, " … ", most,
+                                 ", the steps at least 1"));
+    return {first, interval};
+  }
+
+  bool adapts() const { return interval > 0; }
+
+  /// Throws error if the scale is already the least: the cause is then not the scale.
+  ///   found   what is not finite, for the error
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
+    if (scale / 2 < least)
+      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                          "; a lower learning rate may help"));
+    scale /= 2;
+    good_steps = 0;
+  }
+  void succeeded() {
+    if (!adapts() || ++good_steps < interval) return;
+    good_steps = 0;
+    if (scale * 2 <= most) scale *= 2;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/parameter_groups.hpp
 #ifndef TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
 #define TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
@@ -35617,147 +36142,6 @@ class parameter_groups {
   }
   std::vector<parameter_group> groups_;
   std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/clipping.hpp
-#ifndef TESSERA_SINGLE_TRAIN_CLIPPING
-#define TESSERA_SINGLE_TRAIN_CLIPPING
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <string>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-struct gradient_size {
-  double norm = 0;         // Euclidean, over the stored entries of all parameters
-  std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
-
-  bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
-};
-
-/// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
-inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
-                             parameter_groups const& groups = {}) {
-  gradient_size all;
-  double squares = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (groups.of_parameter(i).is_frozen()) continue;
-    any_tensor const& gradient = gradients[i].tensor;
-    const auto squares_of = [&]<class T>(T) {
-      const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
-      return nn::total(ctx, square(stored_values(values)), gradient);
-    };
-    if (gradients[i].is_narrow())
-      throw option_error(message("[measure] ", gradients.name(i), " is of ", gradient.element().name,
-                                 ": gradients are of float or double"));
-    const double here = gradient.element().is<float>() ? squares_of(float()) : squares_of(double());
-    squares += here;
-    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
-  }
-  for (std::size_t i = 0; i < gradients.frozen().size(); ++i) {
-    any_tensor const& measured = gradients.frozen()[i].tensor;
-    std::array<double, 256> some;
-    for (std::int64_t at = 0; at < measured.size() && all.not_finite.empty(); at += std::ssize(some)) {
-      const std::int64_t count = std::min<std::int64_t>(std::ssize(some), measured.size() - at);
-      measured.element().to_double(measured.data() + std::size_t(at) * measured.element().bytes, count,
-                                   some.data());
-      if (!std::all_of(some.begin(), some.begin() + count, [](double v) { return std::isfinite(v); }))
-        all.not_finite = gradients.frozen_names()[i];
-    }
-  }
-  all.norm = std::sqrt(squares);
-  return all;
-}
-
-/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
-/// `longest` is 0.
-inline double clipping_factor(double norm, double longest) {
-  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
-}
-
-namespace detail {
-/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
-/// exceed their accumulator.
-TESSERA_COLD inline std::string text_of(gradient_size const& size) {
-  if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
-  return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
-                 size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
-}
-}  // namespace detail
-
-/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
-inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
-  if (std::isfinite(loss) && size.is_finite()) return;
-  const std::string smaller =
-      loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
-  throw error(message("[train] step ", step, ": the loss is ", loss,
-                      size.is_finite() ? ", though the norm of the gradient is finite"
-                                       : (std::isfinite(loss) ? ", but " : ", and ") + detail::text_of(size),
-                      std::isfinite(loss) && std::isinf(size.norm)
-                          ? message("; clipping cannot shorten it: a lower learning rate", smaller)
-                          : message("; a lower learning rate or clipping", smaller),
-                      " may help"));
-}
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/loss_scaling.hpp
-#ifndef TESSERA_SINGLE_TRAIN_LOSS_SCALING
-#define TESSERA_SINGLE_TRAIN_LOSS_SCALING
-#include <cmath>
-#include <cstdint>
-#include <string>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The factor of the loss before its gradients are computed, so that gradients do not vanish in an element
-/// with few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides the
-/// gradients by it again. A step whose gradients are not finite is skipped and halves the scale; `interval`
-/// good steps in a row double it.
-///   training::pass makes passes with `scale`; train_step refuses gradients of another scale
-struct loss_scaling {
-  double scale = 1;           // a power of two: multiplying by it rounds nothing
-  std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
-  std::int64_t good_steps = 0;
-
-  static constexpr double least = 0x1p-24, most = 0x1p40;
-
-  /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
-  /// < 1.
-  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
-    int exponent;
-    if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
-      throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
-                                 " steps: the scale must be a power of two in ", least, " … ", most,
-                                 ", the steps at least 1"));
-    return {first, interval};
-  }
-
-  bool adapts() const { return interval > 0; }
-
-  /// Throws error if the scale is already the least: the cause is then not the scale.
-  ///   found   what is not finite, for the error
-  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
-    if (scale / 2 < least)
-      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
-                          "; a lower learning rate may help"));
-    scale /= 2;
-    good_steps = 0;
-  }
-  void succeeded() {
-    if (!adapts() || ++good_steps < interval) return;
-    good_steps = 0;
-    if (scale * 2 <= most) scale *= 2;
-  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -36904,6 +37288,94 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/clipping.hpp
+#ifndef TESSERA_SINGLE_TRAIN_CLIPPING
+#define TESSERA_SINGLE_TRAIN_CLIPPING
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+struct gradient_size {
+  double norm = 0;         // Euclidean, over the stored entries of all parameters
+  std::string not_finite;  // name of the first tensor whose gradient norm is not finite, or ""
+
+  bool is_finite() const { return not_finite.empty() && std::isfinite(norm); }
+};
+
+/// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
+/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
+inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
+                             parameter_groups const& groups = {}) {
+  gradient_size all;
+  double squares = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (groups.of_parameter(i).is_frozen()) continue;
+    any_tensor const& gradient = gradients[i].tensor;
+    const auto squares_of = [&]<class T>(T) {
+      const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
+      return nn::total(ctx, square(stored_values(values)), gradient);
+    };
+    if (gradients[i].is_narrow())
+      throw option_error(message("[measure] ", gradients.name(i), " is of ", gradient.element().name,
+                                 ": gradients are of float or double"));
+    const double here = gradient.element().is<float>() ? squares_of(float()) : squares_of(double());
+    squares += here;
+    if (all.not_finite.empty() && !std::isfinite(here)) all.not_finite = gradients.name(i);
+  }
+  for (std::size_t i = 0; i < gradients.frozen().size(); ++i) {
+    any_tensor const& measured = gradients.frozen()[i].tensor;
+    std::array<double, 256> some;
+    for (std::int64_t at = 0; at < measured.size() && all.not_finite.empty(); at += std::ssize(some)) {
+      const std::int64_t count = std::min<std::int64_t>(std::ssize(some), measured.size() - at);
+      measured.element().to_double(measured.data() + std::size_t(at) * measured.element().bytes, count,
+                                   some.data());
+      if (!std::all_of(some.begin(), some.begin() + count, [](double v) { return std::isfinite(v); }))
+        all.not_finite = gradients.frozen_names()[i];
+    }
+  }
+  all.norm = std::sqrt(squares);
+  return all;
+}
+
+/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
+/// `longest` is 0.
+inline double clipping_factor(double norm, double longest) {
+  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
+}
+
+namespace detail {
+/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
+/// exceed their accumulator.
+TESSERA_COLD inline std::string text_of(gradient_size const& size) {
+  if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
+  return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
+                 size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
+}
+}  // namespace detail
+
+/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
+inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
+  if (std::isfinite(loss) && size.is_finite()) return;
+  const std::string smaller =
+      loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
+  throw error(message("[train] step ", step, ": the loss is ", loss,
+                      size.is_finite() ? ", though the norm of the gradient is finite"
+                                       : (std::isfinite(loss) ? ", but " : ", and ") + detail::text_of(size),
+                      std::isfinite(loss) && std::isinf(size.norm)
+                          ? message("; clipping cannot shorten it: a lower learning rate", smaller)
+                          : message("; a lower learning rate or clipping", smaller),
+                      " may help"));
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/sparsity/evolving_pattern.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVING_PATTERN
 #define TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVING_PATTERN
@@ -36953,42 +37425,6 @@ struct evolving_pattern {
 };
 
 static_assert(sparsity_policy<evolving_pattern>);
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/token_loss.hpp
-#ifndef TESSERA_SINGLE_TRAIN_TOKEN_LOSS
-#define TESSERA_SINGLE_TRAIN_TOKEN_LOSS
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The sum of the losses of some tokens.
-struct token_loss {
-  double sum = 0;
-  std::int64_t tokens = 0;
-  double loss_scale = 1;   // factor of their gradients: nn::pass::loss_scale
-  std::int64_t step = -1;  // that the pass was made for; -1: nobody knows
-
-  token_loss() = default;
-  token_loss(double sum_of_losses, std::int64_t of_tokens, double scale = 1)
-      : sum(sum_of_losses), tokens(of_tokens), loss_scale(scale) {}
-  /// Of a pass, which the training step compares with its own scale and number.
-  template <element T>
-  token_loss(double sum_of_losses, std::int64_t of_tokens, nn::pass<T> const& by)
-      : sum(sum_of_losses),
-        tokens(of_tokens),
-        loss_scale(by.loss_scale),
-        step(static_cast<std::int64_t>(by.step)) {}
-
-  double mean() const { return sum / static_cast<double>(tokens); }
-  token_loss& operator+=(token_loss const& more) {
-    sum += more.sum;
-    tokens += more.tokens;
-    return *this;
-  }
-};
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -37054,12 +37490,13 @@ struct progress {
   std::int64_t best_step = -1;
 };
 
-/// A model and everything that changes together with it in training.
-template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern> struct training {
-  Model& model;
+/// A model and everything that changes together with it in training, of models whose type is not known.
+/// What works for these is compiled once for all models.
+template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
+  trainable_layer model;
   Optimizer optimizer;
   Policy policy;
-  typename Model::gradients gradients;
+  owned_layer gradients;
   optimizer_state state;
   explored_blocks explored;
   growth_candidates<Policy> candidates;
@@ -37071,16 +37508,16 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
   /// to replace blocks of a model without sparse matrices.
-  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
+  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
         policy(patterns),
-        gradients(nn::zeros_like(trained)),
+        gradients(trained.zeros_like()),
         state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
     require_evolving(policy, model);
-    nn::refresh(model, 0);
+    model.refresh(0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
   void check() const {
@@ -37100,16 +37537,40 @@ template <class Model, class Optimizer, sparsity_policy Policy = evolving_patter
   ///   seed   of random choices: dropout, which differs between micro-batches
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    const auto step = static_cast<std::uint64_t>(progress.step);
-    const std::uint64_t key =
-        seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
-    return {ctx, batch, room, nn::purpose::training, key, step, scaling.scale, weight_gradients()};
+    return {ctx,           batch,
+            room,          nn::purpose::training,
+            key(seed),     std::uint64_t(progress.step),
+            scaling.scale, weight_gradients()};
   }
   template <element T>
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
+  /// The same for a model whose element is not known.
+  nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
+    return {ctx,           nn::purpose::training,
+            key(seed),     std::uint64_t(progress.step),
+            scaling.scale, nn::any_gradient_observer(weight_gradients())};
+  }
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
   /// of this backward.
   growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
+
+ private:
+  std::uint64_t key(std::uint64_t seed) const {
+    return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
+  }
+};
+
+/// A model and everything that changes together with it in training.
+template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern>
+struct training : any_training<Optimizer, Policy> {
+  Model& model;
+  typename Model::gradients& gradients;
+
+  /// Throws as any_training.
+  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
+      : any_training<Optimizer, Policy>(trained, by, patterns),
+        model(trained),
+        gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
 };
 
 /// Settings of one step.
@@ -37155,12 +37616,12 @@ TESSERA_COLD inline void require_initialised(nn::parameter_list const& model,
 }
 }  // namespace detail
 
-/// One training step without an update of the pattern: see train_step.
-template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
-step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
-                          Accumulate&& accumulate, Hooks&&... hooks) {
-  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
-                "a hook of the training step derives from train::step_hook");
+namespace detail {
+
+/// The losses of all micro-batches, whose gradients are then added.
+template <class Optimizer, class Policy>
+token_loss accumulate_all(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
+                          function_ref<token_loss(int)> accumulate) {
   t.check();
   detail::require_rate(t.progress.step, how.rate);
   if (!(how.clip >= 0))
@@ -37186,7 +37647,13 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
     loss += more;
   }
   t.micro_batch = 0;
-  (hooks.accumulated(ctx, t, loss), ...);
+  return loss;
+}
+
+/// Measures the gradients, and lets `around` run the optimizer.
+template <class Optimizer, class Policy>
+step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
+                          token_loss const& loss, function_ref<void(function_ref<void()>)> around) {
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
@@ -37200,15 +37667,53 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
   } else {
     require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
-    const auto update = [&] {
+    around([&] {
       update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
                         clipping_factor(size.norm, how.clip) / divisor, t.groups);
-    };
-    detail::update_inside(ctx, t, update, hooks...);
+    });
     t.scaling.succeeded();
   }
   t.progress.tokens += loss.tokens;
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
+}
+
+/// A step with what precedes and follows its gradients, which `with_gradients` computes and uses.
+template <class Optimizer, class Policy>
+step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings const& how,
+                          function_ref<token_loss(int)> accumulate,
+                          function_ref<step_report(function_ref<token_loss(int)>)> with_gradients) {
+  const bool evolves = t.policy.due(t.progress.step + 1);
+  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
+  t.candidates.stop();  // an earlier step may have thrown while it watched
+  step_report report = with_gradients([&](int i) {
+    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
+      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
+    return accumulate(i);
+  });
+  t.candidates.stop();
+  if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
+    report.changed =
+        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+  if (report.skipped)
+    t.model.refresh(t.progress.step);
+  else
+    t.model.refresh(t.progress.step, t.gradients);
+  return report;
+}
+
+}  // namespace detail
+
+/// One training step without an update of the pattern: see train_step.
+template <class Training, class Accumulate, class... Hooks>
+step_report gradient_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                          Hooks&&... hooks) {
+  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
+                "a hook of the training step derives from train::step_hook");
+  token_loss loss = detail::accumulate_all(ctx, t, how, accumulate);
+  (hooks.accumulated(ctx, t, loss), ...);
+  return detail::use_gradients(ctx, t, how, loss, [&](function_ref<void()> update) {
+    detail::update_inside(ctx, t, update, hooks...);
+  });
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
@@ -37219,27 +37724,13 @@ step_report gradient_step(context& ctx, training<Model, Optimizer, Policy>& t, s
 /// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
 /// the optimizer, and growth by gradients.
 ///   hooks   additions after accumulation and around the optimizer: train::step_hook
-template <class Model, class Optimizer, class Policy, class Accumulate, class... Hooks>
-step_report train_step(context& ctx, training<Model, Optimizer, Policy>& t, step_settings const& how,
-                       Accumulate&& accumulate, Hooks&&... hooks) {
-  const bool evolves = t.policy.due(t.progress.step + 1);
-  if (evolves) require_possible(t.policy, t.progress.step + 1, t.model, t.groups);
-  t.candidates.stop();  // an earlier step may have thrown while it watched
-  const auto watched = [&](int i) {
-    if (i + 1 == how.micro_batches && wants_gradients(t.policy, t.progress.step + 1))
-      t.candidates.watch(t.policy, t.progress.step + 1, t.model, t.gradients, t.groups);
-    return accumulate(i);
-  };
-  step_report report = gradient_step(ctx, t, how, watched, hooks...);
-  t.candidates.stop();
-  if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
-    report.changed =
-        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
-  if (report.skipped)
-    nn::refresh(t.model, t.progress.step);
-  else
-    nn::refresh(t.model, t.progress.step, t.gradients);
-  return report;
+///   t       a training, or an any_training
+template <class Training, class Accumulate, class... Hooks>
+step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                       Hooks&&... hooks) {
+  return detail::evolving_step(t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+    return gradient_step(ctx, t, how, watched, hooks...);
+  });
 }
 
 namespace detail {
@@ -37261,18 +37752,17 @@ template <class Optimizer, class Policy> struct settings_of_training {
 };
 
 /// What the results of a training depend on besides tensors and the model's architecture.
-template <class Model, class Optimizer, class Policy>
-io::json settings_of(training<Model, Optimizer, Policy> const& t) {
+template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
   io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
-  for (io::json_member& one : training_settings_of(t.model)) all[one.key] = std::move(one.value);
+  for (io::json_member& one : t.model.training_settings()) all[one.key] = std::move(one.value);
   return all;
 }
 
 }  // namespace detail
 
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
-template <class Model, class Optimizer, class Policy>
-void save(training<Model, Optimizer, Policy> const& t, std::string const& folder, io::json program) {
+template <class Optimizer, class Policy>
+void save(any_training<Optimizer, Policy> const& t, std::string const& folder, io::json program) {
   progress const& p = t.progress;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},
@@ -37301,8 +37791,8 @@ enum class other_settings { refused, allowed };
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
 /// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
 /// hooks belong to the program, which keeps and compares them itself.
-template <class Model, class Optimizer, class Policy>
-void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
+template <class Optimizer, class Policy>
+void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
   from.require_architecture(t.model);
@@ -37336,7 +37826,7 @@ void resume(training<Model, Optimizer, Policy>& t, checkpoint const& from,
   t.candidates = std::move(candidates);
   t.scaling = scaling;
   t.progress = p;
-  nn::refresh(t.model, p.step);
+  t.model.refresh(p.step);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -37377,12 +37867,13 @@ struct planned_run {
 ///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
 ///   alone. Throws the errors of train_step; the training is then left half trained.
 ///   accumulate   as for train_step, with the data of any one step
-template <class Model, class Optimizer, class Policy, class Accumulate, class Clock = steady_clock>
-std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimizer, Policy>& t,
-                          planned_run const& planned, Accumulate&& accumulate, Clock&& now = {}) {
+template <class Optimizer, class Policy>
+std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, Policy>& t,
+                          planned_run const& planned, function_ref<token_loss(int)> accumulate,
+                          function_ref<double()> now = steady_clock()) {
   constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
   constexpr double share = 0.05;                    // part of the time
-  const Model first(t.model);
+  const kept_parameters first(t.model);
   const progress earlier = t.progress;
   const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
@@ -37413,14 +37904,12 @@ std::int64_t steps_within(double seconds, context& ctx, training<Model, Optimize
       update_time = now() - start;
     }
   }
-  nn::mutable_parameter_list now_trained(t.model);
-  const nn::parameter_list before(first);
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    any_tensor& tensor = now_trained[i].tensor;
-    if (tensor.is_matrix()) tensor.reset(before[i].tensor.pattern());
-    tensor.assign(before[i].tensor);
-  }
-  t.gradients = nn::zeros_like(t.model);
+  first.restore(t.model);
+  nn::mutable_parameter_list gradients(t.gradients);
+  const nn::parameter_list restored(t.model);
+  for (std::size_t i = 0; i < restored.size(); ++i)
+    if (restored[i].tensor.is_matrix()) gradients[i].tensor.reset(restored[i].tensor.pattern());
+  nn::set_zero(gradients);
   t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;
   t.scaling = scaling;
@@ -37503,9 +37992,9 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 /// option_error before the first step if there are no steps, the next update of the patterns is impossible,
 /// or a learning rate, of a thousand steps all over the run, is negative or no number.
 ///   hooks   additions to the training step: train::step_hook
-template <class Model, class Optimizer, class Policy, schedule Schedule, class Program, class... Hooks>
-stop_reason run_training(context& ctx, training<Model, Optimizer, Policy>& t, loop_settings const& settings,
-                         Schedule const& rates, Program& program, Hooks&&... hooks) {
+template <class Training, schedule Schedule, class Program, class... Hooks>
+stop_reason run_training(context& ctx, Training& t, loop_settings const& settings, Schedule const& rates,
+                         Program& program, Hooks&&... hooks) {
   detail::require_program<Program>();
   progress& p = t.progress;
   const auto every = [&](std::int64_t interval) { return interval > 0 && p.step % interval == 0; };
@@ -39925,28 +40414,16 @@ TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
 /// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
 class values_to_restore {
  public:
-  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model) {
-    for (nn::any_parameter const& each : model)
-      before_.emplace_back(each.tensor.data(), each.tensor.data() + each.tensor.size_bytes());
-  }
+  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model), before_(model) {}
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
-  ~values_to_restore() {
-    for (std::size_t i = 0; i < before_.size(); ++i)
-      if (any_tensor& tensor = model_[i].tensor; tensor.size_bytes() == before_[i].size())
-        std::copy(before_[i].begin(), before_[i].end(), tensor.data());
-  }
+  ~values_to_restore() { before_.restore(model_); }
   /// Of a parameter.
-  std::vector<double> before(std::size_t i) const {
-    element_type const& element = model_[i].tensor.element();
-    std::vector<double> values(before_[i].size() / element.bytes);
-    element.to_double(before_[i].data(), std::ssize(values), values.data());
-    return values;
-  }
+  std::vector<double> before(std::size_t i) const { return before_.values(model_[i].tensor, i); }
 
  private:
   nn::mutable_parameter_list model_;
-  std::vector<std::vector<std::byte>> before_;
+  kept_parameters before_;
 };
 
 }  // namespace detail
@@ -39968,21 +40445,23 @@ std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) 
 ///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
 ///   double, within 3e-5 in float.
 ///   Calls add_gradient three times. Values of weights change meanwhile, and have their bits afterwards.
-///   Throws error unless weights and gradients have norms that are finite and not zero.
+///   Throws option_error for weights of 16 bits, and error unless weights and gradients have norms that are
+///   finite and not zero.
 template <class Model, class AddGradient>
 std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
-  static_assert(
-      !nn::is_narrow<Model>,
-      "GraSP takes differences of gradients, which 16-bit weights are too coarse for: use a model of "
-      "float on the same patterns, such as nn::widened(model), and prune by its scores");
-  auto gradients = nn::zeros_like(model), ahead = gradients, behind = gradients;
+  nn::mutable_parameter_list weights(model);
+  for (nn::any_parameter const& each : weights)
+    if (each.is_narrow())
+      throw option_error(message("[grasp_scores] the model is of ", each.tensor.element().name,
+                                 ", too coarse for differences of gradients: prune by the scores of a model ",
+                                 "of float on the same patterns, such as nn::widened(model)"));
+  auto gradients = nn::zeros_like(model), ahead = nn::zeros_like(model), behind = nn::zeros_like(model);
   add_gradient(gradients);
   const double weight_norm = detail::norm_of_weights(model),
                gradient_norm = detail::norm_of_weights(gradients);
   if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
     throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
                         " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
-  nn::mutable_parameter_list weights(model);
   const nn::parameter_list slopes(gradients);
   double epsilon = 0;
   for (const auto [i, number] : evolving_weights(weights, true))

@@ -39,12 +39,12 @@ TEST_CASE("windows: of two segments half follow each other, and the other half c
       if (shown.targets[t] != nn::ignored) shown.inputs[t] = shown.targets[t];
     for (auto [from, to] : {std::pair{&shown.inputs, &all.inputs},
                             {&shown.segments, &all.segments},
-                            {&shown.not_next, &all.not_next}})
+                            {&shown.labels, &all.labels}})
       to->insert(to->end(), from->begin(), from->end());
     all.lengths.insert(all.lengths.end(), shown.lengths.begin(), shown.lengths.end());
   }
   REQUIRE(all.segments.size() == all.inputs.size());
-  REQUIRE(all.not_next.size() == all.lengths.size());
+  REQUIRE(all.labels.size() == all.lengths.size());
   std::size_t begin = 0;
   double lonely = 0;
   for (std::size_t i = 0; i < all.lengths.size(); ++i) {
@@ -59,8 +59,8 @@ TEST_CASE("windows: of two segments half follow each other, and the other half c
     lonely += single;
     if (single) {
       CHECK(end - at == 4);  // nothing follows it
-      CHECK(all.not_next[i] == 1);
-    } else if (all.not_next[i] == 0) {
+      CHECK(all.labels[i] == 1);
+    } else if (all.labels[i] == 0) {
       CHECK(end - at == 32);
       CHECK(*(middle + 1) == *(middle - 1) + 1);
     } else {
@@ -69,7 +69,7 @@ TEST_CASE("windows: of two segments half follow each other, and the other half c
     }
     begin += std::size_t(all.lengths[i]);
   }
-  const double share = (double(std::accumulate(all.not_next.begin(), all.not_next.end(), 0)) - lonely) /
+  const double share = (double(std::accumulate(all.labels.begin(), all.labels.end(), 0)) - lonely) /
                        (double(all.lengths.size()) - lonely);
   CHECK(std::abs(share - 0.5) < 0.05);
 }

@@ -8,10 +8,13 @@
 #include <type_traits>
 
 #include <tessera/eval/engines.hpp>
+#include <tessera/nn/recurrent_model.hpp>
+#include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera/train/any_model.hpp>
 
 #include "model_module.hpp"
-#include "model_of.hpp"
+#include "networks.hpp"
 
 namespace pretrain { namespace {
 
@@ -24,16 +27,38 @@ using value = networks::gpt::value_type;
 using lstm = nn::recurrent_model<value, block>;
 constexpr bool is_float = std::is_same_v<element, float>;
 
-std::unique_ptr<model> make(model_description const& what, context& ctx) {
-  if constexpr (is_float)  // check() refuses others: they would take the compiler long
-    if (what.family == "rnn") return std::make_unique<model_of<lstm>>(what, ctx);
-  if (what.family == "bert") return std::make_unique<model_of<networks::bert>>(what, ctx);
-  return std::make_unique<model_of<networks::gpt>>(what, ctx);
+/// The configuration of a network.
+template <class Network> auto shape_for(model_description const& what) {
+  if constexpr (std::is_same_v<decltype(Network::config), nn::recurrent_config>)
+    return nn::recurrent_config{what.shape.layers, what.shape.hidden, what.shape.vocabulary,
+                                what.shape.dropout, what.shape.density};
+  else
+    return what.shape;
 }
 
-std::unique_ptr<fine_tuning> make_classifier(model_description const& what, train::checkpoint const* from,
-                                             int classes, train::adamw const& optimizer, context& ctx) {
-  if constexpr (is_float) return std::make_unique<fine_tuning_of<block>>(what, from, classes, optimizer, ctx);
+template <class Network> std::unique_ptr<train::any_model> model_with(model_description const& what) {
+  Network network(shape_for<Network>(what), what.seed);
+  if constexpr (requires { network.cells; })
+    network.cells.segments = what.segments;
+  else
+    network.blocks.segments = what.segments;
+  return std::make_unique<train::model_of<Network>>(std::move(network));
+}
+
+std::unique_ptr<train::any_model> make(model_description const& what) {
+  if constexpr (is_float)  // check() refuses others: they would take the compiler long
+    if (what.family == "rnn") return model_with<lstm>(what);
+  return what.family == "bert" ? model_with<networks::bert>(what) : model_with<networks::gpt>(what);
+}
+
+std::unique_ptr<train::any_model> classifier(model_description const& what, train::checkpoint const* from,
+                                             int classes) {
+  if constexpr (is_float) {
+    nn::encoder<value, block> encoder(what.shape, what.seed);
+    if (from) from->load(encoder);
+    using network = nn::sequence_classifier<value, block>;
+    return std::make_unique<train::model_of<network>>(network(std::move(encoder), classes, what.seed));
+  }
   return nullptr;
 }
 
@@ -68,5 +93,5 @@ product_speed speed(context& ctx) {
 
 extern "C" const pretrain::model_module pretrain_model_module{
     pretrain::this_build, MODEL_NAME,
-    pretrain::make,       pretrain::is_float ? &pretrain::make_classifier : nullptr,
+    pretrain::make,       pretrain::is_float ? &pretrain::classifier : nullptr,
     pretrain::size,       pretrain::speed};

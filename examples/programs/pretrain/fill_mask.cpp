@@ -27,7 +27,7 @@ int command(string_list const& arguments) {
   }
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  const trained_model trained = read_trained(s.checkpoint, ctx);
+  trained_model trained = read_trained(s.checkpoint, ctx);
   auto const* words = trained.origin.symbols.words();
   if (objective_of(trained.origin.asked) != objective::masked_token || !words)
     throw tessera::option_error("[--checkpoint] " + s.checkpoint +
@@ -43,7 +43,7 @@ int command(string_list const& arguments) {
   for (std::size_t at = 0; at < inputs.size(); ++at) {
     if (inputs[at] != words->mask()) continue;
     is_masked = true;
-    const auto expected = expected_at(*trained.network, inputs, at, static_cast<std::size_t>(s.top));
+    const auto expected = expected_at(trained.network, inputs, at, static_cast<std::size_t>(s.top));
     std::printf("%s\n", tessera::io::printable(text_of(expected, trained.origin.symbols)).c_str());
   }
   if (!is_masked) refuse("--text", "'" + tessera::io::excerpt(s.text) + "' has no [MASK]");

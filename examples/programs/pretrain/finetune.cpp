@@ -11,10 +11,12 @@
 #include <tessera/io/folder.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/train/any_model.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/schedules.hpp>
+#include <tessera/train/training.hpp>
 
 #include "disk_room.hpp"
-#include "fine_tuning.hpp"
 #include "format.hpp"
 #include "guarded_main.hpp"
 #include "labelled_text.hpp"
@@ -69,33 +71,37 @@ int command(string_list const& arguments) {
                 origin.asked.context);
 
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  std::unique_ptr<fine_tuning> model;
+  model classifier{nullptr, ctx};
   for (variant const& v : variants_of(origin.asked))
     if (v.name == record.variant) {
       model_description what = description_of(origin.asked, v, origin.symbols.size());
       what.seed = s.seed;
       if (!s.out.empty()) require_room(s.out, double(size_of(what).weight_bytes()), "the weights need");
-      model = make_fine_tuning(what, s.random_weights ? nullptr : &from, static_cast<int>(classes.size()),
-                               {.weight_decay = s.weight_decay}, ctx);
+      classifier.network =
+          make_classifier(what, s.random_weights ? nullptr : &from, static_cast<int>(classes.size()));
     }
-  if (!model) refuse("--checkpoint", folder + " is of a variant that its settings do not have");
+  if (!classifier.network) refuse("--checkpoint", folder + " is of a variant that its settings do not have");
+  train::any_training t(classifier.network->layer(), train::adamw{.weight_decay = s.weight_decay});
 
-  const std::size_t batch = static_cast<std::size_t>(s.batch),
-                    steps_an_epoch = tessera::ceil_div(training.size(), batch);
+  const std::size_t size = static_cast<std::size_t>(s.batch),
+                    steps_an_epoch = tessera::ceil_div(training.size(), size);
   const auto steps = static_cast<std::int64_t>(steps_an_epoch) * s.epochs, warmup = steps / 10;
   const train::warmed_up<train::cosine> rates{warmup, {s.lr, 0, std::max<std::int64_t>(1, steps - warmup)}};
   std::int64_t step = 0;
   for (int epoch = 0; epoch < s.epochs; ++epoch) {
     const auto order = training.shuffled(s.seed, static_cast<std::uint64_t>(epoch));
     double sum = 0;
-    for (std::size_t first = 0; first < order.size(); first += batch) {
-      labelled_batch shown;
-      for (std::size_t i = first; i < std::min(order.size(), first + batch); ++i)
+    for (std::size_t first = 0; first < order.size(); first += size) {
+      batch shown;
+      for (std::size_t i = first; i < std::min(order.size(), first + size); ++i)
         training.add(order[i], shown);
-      sum += model->learn(shown, rates.rate(step++), 1) * static_cast<double>(shown.labels.size());
+      const train::step_report report = train::train_step(ctx, t, {rates.rate(step++), 1}, [&](int) {
+        return train::learn(ctx, *classifier.network, t, shown, s.seed);
+      });
+      sum += report.loss * static_cast<double>(shown.counted);
     }
     std::printf("epoch %2d  loss %.3f  accuracy %.1f %%\n", epoch + 1, sum / double(training.size()),
-                100 * validation.accuracy(*model, batch));
+                100 * validation.accuracy(classifier, size));
     std::fflush(stdout);
   }
   if (!s.out.empty()) {
@@ -103,7 +109,7 @@ int command(string_list const& arguments) {
     tessera::io::json kept = to_json(origin);
     kept["record"] = to_json(record);
     kept["classes"] = std::move(names);
-    model->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+    classifier.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
     std::printf("in %s\n", tessera::io::printable(s.out).c_str());
   }
   return 0;

@@ -35,7 +35,7 @@ int command(string_list const& arguments) {
   trained.record.history = {};  // only a training goes on with it
   tessera::io::json kept = to_json(trained.origin);
   kept["record"] = to_json(trained.record);
-  trained.network->save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+  trained.network.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
   std::printf("%s: %s, of a checkpoint of %s\n", tessera::io::printable(s.out).c_str(),
               bytes_of(s.out).c_str(), bytes_of(from).c_str());
   return 0;

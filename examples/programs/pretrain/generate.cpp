@@ -25,7 +25,7 @@ int command(string_list const& arguments) {
   }
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  const trained_model trained = read_trained(s.checkpoint, ctx);
+  trained_model trained = read_trained(s.checkpoint, ctx);
   vocabulary const& symbols = trained.origin.symbols;
   if (objective_of(trained.origin.asked) == objective::masked_token)
     throw tessera::option_error(
@@ -36,7 +36,7 @@ int command(string_list const& arguments) {
 
   text_output out(stdout);
   out.add(s.prompt);
-  sample(*trained.network, text, trained.origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed,
+  sample(trained.network, text, trained.origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed,
          [&](token t) { out.add(symbols.text_after_others(t)); });
   out.end();
   out.add("\n");

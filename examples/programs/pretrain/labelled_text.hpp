@@ -15,7 +15,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/text.hpp>
 
-#include "fine_tuning.hpp"
+#include "model.hpp"
 #include "text.hpp"
 #include "vocabulary.hpp"
 
@@ -79,10 +79,11 @@ class labelled_text {
   std::size_t size() const { return tokens_.size(); }
   std::size_t cut() const { return cut_; }  // texts that were longer than the context
 
-  void add(std::size_t i, labelled_batch& to) const {
+  void add(std::size_t i, batch& to) const {
     to.lengths.push_back(std::ssize(tokens_[i]));
-    to.tokens.insert(to.tokens.end(), tokens_[i].begin(), tokens_[i].end());
+    to.inputs.insert(to.inputs.end(), tokens_[i].begin(), tokens_[i].end());
     to.labels.push_back(labels_[i]);
+    ++to.counted;
   }
   /// All of them in an order of the seed and the epoch.
   std::vector<std::size_t> shuffled(std::uint64_t seed, std::uint64_t epoch) const {
@@ -95,13 +96,17 @@ class labelled_text {
     return order;
   }
   /// The share whose class a model finds.
-  double accuracy(fine_tuning& of, std::size_t at_once) const {
+  double accuracy(model& of, std::size_t at_once) const {
     std::size_t right = 0;
     for (std::size_t first = 0; first < size(); first += at_once) {
-      labelled_batch shown;
+      batch shown;
       for (std::size_t i = first; i < std::min(size(), first + at_once); ++i) add(i, shown);
-      const std::vector<std::int32_t> found = of.predict(shown);
-      for (std::size_t i = 0; i < found.size(); ++i) right += found[i] == shown.labels[i];
+      const std::vector<float> logits = of.network->sequence_logits(shown, {of.ctx, nn::purpose::evaluation});
+      const std::size_t classes = logits.size() / shown.labels.size();
+      for (std::size_t i = 0; i < shown.labels.size(); ++i) {
+        const auto its = logits.begin() + std::ptrdiff_t(i * classes);
+        right += std::max_element(its, its + std::ptrdiff_t(classes)) - its == shown.labels[i];
+      }
     }
     return static_cast<double>(right) / static_cast<double>(size());
   }

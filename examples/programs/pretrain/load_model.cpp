@@ -87,18 +87,17 @@ model_module const& module_for(model_description const& what) {
 
 }  // namespace
 
-std::unique_ptr<model> make_model(model_description const& what, tessera::context& ctx) {
-  return module_for(what).make(what, ctx);
+std::unique_ptr<train::any_model> make_model(model_description const& what) {
+  return module_for(what).make(what);
 }
 
-std::unique_ptr<fine_tuning> make_fine_tuning(model_description const& what, train::checkpoint const* from,
-                                              int classes, train::adamw const& optimizer,
-                                              tessera::context& ctx) {
+std::unique_ptr<train::any_model> make_classifier(model_description const& what,
+                                                  train::checkpoint const* from, int classes) {
   model_module const& module = module_for(what);
-  if (!module.make_fine_tuning)
+  if (!module.make_classifier)
     throw tessera::option_error(
         tessera::message("[model] precision ", what.precision, "; classifiers compute in float"));
-  return module.make_fine_tuning(what, from, classes, optimizer, ctx);
+  return module.make_classifier(what, from, classes);
 }
 
 tessera::nn::model_size size_of(model_description const& what) { return module_for(what).size(what); }

@@ -5,7 +5,6 @@
 
 #include <tessera/core/config.hpp>
 
-#include "fine_tuning.hpp"
 #include "model.hpp"
 
 // The networks of one element and block are a module beside the program, models/float_16x16.so, which is
@@ -17,11 +16,10 @@ namespace pretrain {
 struct model_module {
   char const* build;  ///< compiler, flags, instruction set and sources: those of the program
   char const* name;   ///< that of its file: "float_16x16"
-  std::unique_ptr<model> (*make)(model_description const& what, tessera::context& ctx);
+  std::unique_ptr<train::any_model> (*make)(model_description const& what);
   /// Null if the element is not float.
-  std::unique_ptr<fine_tuning> (*make_fine_tuning)(model_description const& what,
-                                                   train::checkpoint const* from, int classes,
-                                                   train::adamw const& optimizer, tessera::context& ctx);
+  std::unique_ptr<train::any_model> (*make_classifier)(model_description const& what,
+                                                       train::checkpoint const* from, int classes);
   tessera::nn::model_size (*size)(model_description const& what);
   product_speed (*speed)(tessera::context& ctx);
 };

@@ -21,6 +21,7 @@
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/read_json.hpp>
+#include <tessera/train/sparsity/densify.hpp>
 
 #include "forecast.hpp"
 #include "guarded_main.hpp"
@@ -67,10 +68,12 @@ std::string origin_name(settings const& s, variant const& v) { return s.densify 
 std::string write_densified(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
   const std::string folder = std::filesystem::absolute(run / "densified").string();
   trained_model sparse = read_trained(s.from + "/sparse", ctx);
-  sparse.network->densify();
+  const train::trainable_layer layer = sparse.network.network->layer();
+  train::densify(layer);
+  layer.refresh(0);
   tessera::io::json program = to_json(sparse.origin);
   program["record"] = to_json(sparse.record);
-  sparse.network->save_weights(folder, tessera::io::json::object{{"program", std::move(program)}});
+  sparse.network.save_weights(folder, tessera::io::json::object{{"program", std::move(program)}});
   return folder;
 }
 

@@ -37,7 +37,7 @@ inline std::string find_checkpoint(std::string const& folder) {
 struct trained_model {
   run_origin origin;
   run_record record;
-  std::unique_ptr<model> network;
+  model network;
 };
 
 /// Bytes of its weights in a file.
@@ -58,14 +58,14 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   if (program.contains("classes"))
     refuse("--checkpoint",
            folder + " is a classifier, made by finetune; this program takes what pretrain made");
-  trained_model read{read_origin(program, folder), read_record(program.at("record")), nullptr};
+  trained_model read{read_origin(program, folder), read_record(program.at("record")), {nullptr, ctx}};
   for (variant const& v : variants_of(read.origin.asked))
     if (v.name == read.record.variant)
-      read.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()), ctx);
-  if (!read.network)
+      read.network.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()));
+  if (!read.network.network)
     throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
                             tessera::io::in_quotes(read.record.variant) + " that its settings do not have");
-  read.network->load(from);
+  read.network.load(from);
   std::fprintf(stderr, "%s\n", tessera::io::printable(folder).c_str());
   return read;
 }

@@ -16,13 +16,22 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
+#include <tessera/train/any_model.hpp>
 #include <tessera/train/interrupt.hpp>
+#include <tessera/train/loop.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/connectivity.hpp>
+#include <tessera/train/sparsity/layer_table.hpp>
+#include <tessera/train/sparsity/model_patterns.hpp>
 #include <tessera/train/sparsity/pattern_history.hpp>
+#include <tessera/train/sparsity/prune.hpp>
+#include <tessera/train/sparsity/saliency.hpp>
 #include <tessera/train/time_budget.hpp>
+#include <tessera/train/training.hpp>
 
 #include "progress.hpp"
 #include "run_record.hpp"
+#include "sparsity.hpp"
 #include "tensorboard.hpp"
 #include "validation.hpp"
 #include "windows.hpp"
@@ -30,7 +39,7 @@
 namespace pretrain {
 
 /// The training of one variant: feeds the model, and writes down what becomes of it.
-class training_run final : public training_program {
+class training_run final : public train::program {
  public:
   training_run(run_origin const& origin, variant const& v, token_text const& text, std::string folder,
                tessera::context& ctx, tessera::io::folder_lock const& run)
@@ -42,25 +51,23 @@ class training_run final : public training_program {
         windows_(part_of(text.training, text.training_ends)),
         sample_(validation_part(), validation::sample_tokens),
         whole_(validation_part()),
-        progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)) {
-    tessera::tensor_memory::reset_peak();
-    model_ = make_model(first_description_of(asked(), v, text.symbols.size()), ctx);
-    model_->begin_training(optimizer());
+        progress_(v.name, stdout, asked().quiet ? progress_style::none : style_of(stdout)),
+        model_{new_model(), ctx} {
+    begin_training();
     record_.variant = v.name;
   }
 
   /// Takes over the weights and patterns of another run.
   void begin_from(train::checkpoint const& earlier) {
-    model_->load(earlier);
-    model_->begin_training(optimizer());
+    model_.load(earlier);
+    begin_training();
   }
   /// The beginning of a new training: prunes a model that is to be pruned first, and finds out how many steps
   /// there are, in the time that evaluations leave, but at least in half of the time.
   void begin() {
     settings const& s = asked();
     if (variant_.density < 1 && s.initial_pattern != "random") {
-      model_->prune(s.initial_pattern, variant_.density,
-                    evolves() ? patterns(std::int64_t{s.updates} + 1) : chosen_policy{}, *this);
+      prune(s.initial_pattern, evolves() ? patterns(std::int64_t{s.updates} + 1) : chosen_policy{});
       tessera::tensor_memory::reset_peak();
     }
     record_.steps = s.steps;
@@ -71,7 +78,9 @@ class training_run final : public training_program {
     const seconds evaluating = evaluation_time(s.eval_every > 0 ? 0 : record_.evaluations);
     const seconds left = std::max(s.time - evaluating, s.time / 2);
     const train::planned_run planned{1, s.clip, variant_.lr, planned_updates(), patterns(1).watched()};
-    record_.steps = model_->steps_within(left.count(), planned, patterns(1), *this);
+    training_->policy = patterns(1);
+    record_.steps = train::steps_within(left.count(), model_.ctx, *training_, planned,
+                                        [this](int i) { return accumulate(0, i); });
     if (s.eval_every > 0) {  // each step takes its share of an evaluation, too
       const double steps = static_cast<double>(record_.steps),
                    shares = steps / s.eval_every * (of_sample / left);
@@ -82,7 +91,9 @@ class training_run final : public training_program {
   /// Goes on from a checkpoint.
   void resume(train::checkpoint const& from, run_record record) {
     record_ = std::move(record);
-    model_->resume(from, evolves() ? patterns(record_.steps) : chosen_policy{});
+    training_->policy = evolves() ? patterns(record_.steps) : chosen_policy{};
+    train::resume(*training_, from);
+    model_.print_notes(from);
     if (!record_.history.is_null())
       history_ = train::pattern_history::from_json(tessera::io::json_place(record_.history), stored_now());
     if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint
@@ -95,20 +106,19 @@ class training_run final : public training_program {
     settings const& s = asked();
     const std::int64_t steps = record_.steps;
     const auto share = [&](int count) { return tessera::ceil_div<std::int64_t>(steps, count); };
-    training_settings how;
-    how.loop.steps = steps;
-    how.loop.tokens = static_cast<std::int64_t>(s.until_tokens);
-    how.loop.loss = s.until_loss;
-    how.loop.clip = s.clip;
-    how.loop.evaluate_every = evaluation_interval();
-    how.loop.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(run_record::checkpoints);
-    how.rates = rates();
+    train::loop_settings how;
+    how.steps = steps;
+    how.tokens = static_cast<std::int64_t>(s.until_tokens);
+    how.loss = s.until_loss;
+    how.clip = s.clip;
+    how.evaluate_every = evaluation_interval();
+    how.save_every = s.checkpoint_every > 0 ? s.checkpoint_every : share(run_record::checkpoints);
+    training_->policy = evolves() ? patterns(steps) : chosen_policy{};
     if (evolves()) {
-      how.patterns = patterns(steps);
       if (history_.now().empty()) history_ = train::pattern_history(stored_now());
     }
-    train::stop_reason why = model_->train(how, *this);
-    record_.reached = model_->progress();
+    train::stop_reason why = train::run_training(model_.ctx, *training_, how, rates(), *this);
+    record_.reached = training_->progress;
     if (why != train::stop_reason::interrupted) conclude();
     ended_by_ = signals_->signal();
     signals_.reset();
@@ -119,21 +129,21 @@ class training_run final : public training_program {
   int ended_by() const { return ended_by_; }
 
   run_record const& record() const { return record_; }
-  model& trained() { return *model_; }
+  model& trained() { return model_; }
   window_text validation_part() const { return part_of(text_.validation, text_.validation_ends); }
 
-  train::token_loss accumulate(std::int64_t step, int) override {
+  train::token_loss accumulate(std::int64_t step, int) {
     windows_.sample(asked().seed, static_cast<std::uint64_t>(step), asked().batch, shown_);
-    return model_->learn(shown_);
+    return train::learn(model_.ctx, *model_.network, *training_, shown_, asked().seed);
   }
 
-  train::token_loss evaluate() override {
+  train::token_loss evaluate() {
     return loss_over(sample_, [] { return false; });  // takes less time than a step
   }
 
-  void stepped(train::step_report const& report) override {
-    record_.recent += {report.loss * static_cast<double>(shown_.predicted), shown_.predicted};
-    train::progress const& now = model_->progress();
+  void stepped(train::step_report const& report) {
+    record_.recent += {report.loss * static_cast<double>(shown_.counted), shown_.counted};
+    train::progress const& now = training_->progress;
     if (report.changed.stored > 0) patterns_changed(now.step);
     if (evolves()) draw_patterns(now.step);
     progress_.show({static_cast<int>(now.step), static_cast<int>(record_.steps),
@@ -142,45 +152,74 @@ class training_run final : public training_program {
                     objective_of(asked()) == objective::masked_token ? "masked tokens" : "tokens"});
   }
 
-  void evaluated(double loss) override {
-    train::progress const& now = model_->progress();
+  void evaluated(double loss) {
+    train::progress const& now = training_->progress;
     record_.points.push_back({static_cast<int>(now.step), static_cast<double>(now.tokens),
                               seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1)});
     record_.recent = {};
     write_logs();
   }
 
-  void save() override {
-    train::progress const& now = model_->progress();
+  void save() {
+    train::progress const& now = training_->progress;
     record_.peak_bytes =
         std::max(record_.peak_bytes, static_cast<std::int64_t>(tessera::tensor_memory::peak()));
-    record_.explored = model_->explored();
+    record_.explored = training_->explored.fraction();
     if (evolves()) record_.history = history_.to_json();
     tessera::io::json kept = to_json(origin_);
     kept["record"] = to_json(record_);
     run_.keep_in_place([&] {
-      model_->save(train::checkpoint_folder(folder_, now.step), std::move(kept));
+      train::save(*training_, train::checkpoint_folder(folder_, now.step), std::move(kept));
       train::keep_checkpoints(folder_, asked().keep, now.best_step);
     });
   }
 
-  bool interrupted() override { return signals_->signal() != 0; }
+  bool interrupted() { return signals_->signal() != 0; }
 
  private:
   settings const& asked() const { return origin_.asked; }
   train::adamw optimizer() const {
     return {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay};
   }
+  std::unique_ptr<train::any_model> new_model() const {
+    tessera::tensor_memory::reset_peak();
+    return make_model(first_description_of(asked(), variant_, text_.symbols.size()));
+  }
+  /// Makes gradients and moments.
+  void begin_training() {
+    training_.emplace(model_.network->layer(), optimizer());
+    // Its gradients would vanish, or overflow.
+    if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
+  }
+  /// Prunes a dense model to a share of its blocks, by --initial-pattern and the batches of the first steps.
+  /// Throws option_error if `patterns` could not update what is left.
+  void prune(std::string const& by, chosen_policy const& patterns) {
+    constexpr int scored_batches = 8;
+    train::trainable_layer layer = model_.network->layer();
+    const auto add_gradient = [&](train::owned_layer& gradients) {
+      std::swap(gradients, training_->gradients);
+      for (int step = 0; step < scored_batches; ++step) accumulate(step, 0);
+      std::swap(gradients, training_->gradients);
+    };
+    if (by == "magnitude") train::prune(layer, variant_.density);
+    if (by == "snip") train::prune(layer, variant_.density, train::snip_scores(layer, add_gradient));
+    if (by == "grasp") train::prune(layer, variant_.density, train::grasp_scores(layer, add_gradient));
+    if (patterns.due(1)) train::require_possible(patterns, 1, layer);
+    begin_training();
+  }
   window_text part_of(std::span<token const> tokens, std::span<std::size_t const> ends) const {
     return windows_of(asked(), tokens, ends, text_.symbols);
   }
 
-  train::model_patterns stored_now() const { return model_->patterns(begins_dense(asked())); }
+  train::model_patterns stored_now() const {
+    return train::patterns_of(model_.network->layer(), begins_dense(asked()));
+  }
 
   void patterns_changed(std::int64_t step) {
     const train::pattern_turnover turnover = history_.follow(stored_now());
     record_.updates.push_back({step, turnover.stored, turnover.grown, turnover.grown_survivors(),
-                               history_.survivors(), model_->explored(), history_.expected_exploration()});
+                               history_.survivors(), training_->explored.fraction(),
+                               history_.expected_exploration()});
   }
 
   /// Draws the patterns if one of the evenly spaced frames is due; its number follows from the step.
@@ -229,19 +268,21 @@ class training_run final : public training_program {
     const train::token_loss all = loss_over(whole_, stopped);
     std::optional<double> next_right;
     if (asked().next_sentence && all.tokens > 0)
-      next_right = whole_.next_right(*model_, asked().batch, stopped);
+      next_right = whole_.next_right(model_, asked().batch, stopped);
     if (all.tokens == 0 || (asked().next_sentence && !next_right)) return;
     record_.whole_loss = all.mean();
     record_.next_right = next_right;
-    run_.keep_in_place(
-        [&] { tessera::io::write_atomically(folder_ + "/layers.csv", train::to_csv(model_->layers())); });
+    run_.keep_in_place([&] {
+      tessera::io::write_atomically(folder_ + "/layers.csv",
+                                    train::to_csv(train::layer_table(model_.network->layer())));
+    });
     save();
   }
 
   train::token_loss loss_over(validation const& windows, std::function<bool()> const& stopped) {
     const train::steady_clock now;
     const double start = now();
-    const train::token_loss all = windows.loss_of(*model_, asked().batch, stopped);
+    const train::token_loss all = windows.loss_of(model_, asked().batch, stopped);
     if (all.tokens > 0) seconds_a_token_ = (now() - start) / static_cast<double>(all.tokens);
     return all;
   }
@@ -290,7 +331,8 @@ class training_run final : public training_program {
   double seconds_a_token_ = 0;  // of the newest evaluation
   progress progress_;
   run_record record_;
-  std::unique_ptr<model> model_;
+  model model_;
+  std::optional<train::any_training<train::adamw, chosen_policy>> training_;
   train::pattern_history history_;  // followed only if patterns evolve
 };
 

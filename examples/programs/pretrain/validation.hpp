@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <tessera/core/memory.hpp>
 
@@ -53,7 +54,7 @@ class validation {
   /// The loss of a model; that of no tokens if `stopped` says so before the end.
   train::token_loss loss_of(model& of, int at_once, std::function<bool()> const& stopped) const {
     train::token_loss all;
-    const auto add = [&](batch const& shown) { all += {of.evaluate(shown), shown.predicted}; };
+    const auto add = [&](batch const& shown) { all += train::evaluate(of.ctx, *of.network, shown); };
     return show(at_once, stopped, add) ? all : train::token_loss{};
   }
   /// The share of the sequences of which a model says rightly whether their halves follow each other; nothing
@@ -61,7 +62,9 @@ class validation {
   std::optional<double> next_right(model& of, int at_once, std::function<bool()> const& stopped) const {
     std::int64_t right = 0, sequences = 0;
     const auto add = [&](batch const& shown) {
-      right += of.next_sentences_right(shown);
+      const std::vector<float> logits = of.network->sequence_logits(shown, {of.ctx, nn::purpose::evaluation});
+      for (std::size_t i = 0; i < shown.labels.size(); ++i)
+        right += (logits[2 * i + 1] > logits[2 * i]) == (shown.labels[i] == 1);
       sequences += std::ssize(shown.lengths);
     };
     if (!show(at_once, stopped, add)) return {};

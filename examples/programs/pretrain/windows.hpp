@@ -12,25 +12,16 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/nn/cross_entropy.hpp>
-#include <tessera/tensor/sequences.hpp>
+#include <tessera/train/any_model.hpp>
 #include <tessera/train/masking.hpp>
 
 #include "vocabulary.hpp"
 
 namespace pretrain {
 
-/// Sequences that a model is shown together, and what it has to say of each token, or nn::ignored.
-struct batch {
-  std::vector<std::int64_t> lengths;  // of the sequences
-  std::vector<token> inputs, targets;
-  std::int64_t predicted = 0;            // tokens with a target
-  std::vector<std::int32_t> segments{};  // of the tokens, and
-  std::vector<std::int32_t> not_next{};  // of the sequences: 1 if segment 1 does not follow segment 0;
-                                         // both empty without next-sentence prediction
-
-  tessera::sequences windows() const { return tessera::sequences::from_lengths(lengths); }
-  void clear() { *this = {}; }
-};
+/// Its targets are tokens, its labels those of next-sentence prediction: 1 if segment 1 does not follow
+/// segment 0.
+using batch = tessera::train::token_batch;
 
 /// A masked model's sequence: [CLS], tokens of one document, some of them masked, [SEP]; or, with
 /// next-sentence prediction, [CLS], a segment, [SEP], in half of all sequences what follows it and else a
@@ -126,7 +117,7 @@ class window_text {
     };
     put(begin, to.inputs), put(begin + 1, to.targets);
     to.lengths.push_back(static_cast<std::int64_t>(length));
-    to.predicted += static_cast<std::int64_t>(length);
+    to.counted += static_cast<std::int64_t>(length);
   }
   void add_masked(std::size_t begin, std::size_t end, tessera::random_stream const& random, batch& to) const {
     std::vector<token> tokens{masked_->first};
@@ -145,14 +136,14 @@ class window_text {
           follows ? std::pair(cut, end) : around(place_elsewhere(begin, pair.uniform(2)), end - cut);
       add(from, until);
       to.segments.resize(to.inputs.size() + tokens.size(), 1);
-      to.not_next.push_back(follows ? 0 : 1);
+      to.labels.push_back(follows ? 0 : 1);
     } else {
       add(begin, end);
     }
     const std::size_t at = to.inputs.size(), all = at + tokens.size();
     to.inputs.resize(all), to.targets.resize(all);
-    to.predicted += masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at),
-                                        std::span(to.targets).subspan(at));
+    to.counted += masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at),
+                                      std::span(to.targets).subspan(at));
     to.lengths.push_back(static_cast<std::int64_t>(tokens.size()));
   }
   /// A place in another document than `here`; `uniform` in [0, 1) chooses it.

@@ -187,8 +187,8 @@ struct any_pass {
 
   /// A pass over sequences; it refers to this.
   template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
-    return {ctx, batch, room, purpose, seed, step, loss_scale,
-            weight_gradients ? &weight_gradients : nullptr};
+    return {ctx,  batch, room,       purpose,
+            seed, step,  loss_scale, weight_gradients ? &weight_gradients : nullptr};
   }
 };
 

@@ -18,13 +18,14 @@
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
 #include <tessera/train/any_layer.hpp>
+#include <tessera/train/token_loss.hpp>
 
-// Models of tokens whose network, element and block are not known: what trains and uses them is compiled once,
-// and a model may come from a library that is loaded when it is needed.
+// Models of tokens whose network, element and block are not known: what trains and uses them is compiled
+// once, and a model may come from a library that is loaded when it is needed.
 //
-//   std::unique_ptr<train::any_model> model = …;     // new train::model_of<nn::gpt<float, block_shape<16>>>(…)
-//   train::any_training t(model->layer(), train::adamw{});
-//   train::train_step(ctx, t, {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
+//   std::unique_ptr<train::any_model> model = …;     // new train::model_of<nn::gpt<float,
+//   block_shape<16>>>(…) train::any_training t(model->layer(), train::adamw{}); train::train_step(ctx, t,
+//   {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -95,8 +96,7 @@ struct arranged_batch<Network> {
     targets.assign(inputs.size(), nn::ignored);
     for (std::size_t i = 0; i < series; ++i)
       for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
-        const std::size_t from = begin[order[i]] + t,
-                          to = std::size_t(sequences.begin(std::int64_t(t))) + i;
+        const std::size_t from = begin[order[i]] + t, to = std::size_t(sequences.begin(std::int64_t(t))) + i;
         inputs[to] = shown.inputs[from];
         if (!shown.targets.empty()) targets[to] = shown.targets[from];
       }
@@ -116,9 +116,9 @@ template <class T> std::vector<float> logits_by_column(panel_matrix<T> const& lo
 /// A network as an any_model.
 template <class Network> class model_of final : public any_model {
   using value = typename Network::value_type;
-  static constexpr bool is_encoder = requires { typename Network::input; },
-                        classifies = requires(Network& of) { of.classes(); },
-                        says_next = requires { Network::is_next; };
+  static constexpr bool is_encoder = requires {
+    typename Network::input;
+  }, classifies = requires(Network& of) { of.classes(); }, says_next = requires { Network::is_next; };
 
  public:
   explicit model_of(Network of) : network(std::move(of)) {}

@@ -92,15 +92,18 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   ///   seed   of random choices: dropout, which differs between micro-batches
   template <element T>
   nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    return {ctx, batch, room, nn::purpose::training, key(seed), std::uint64_t(progress.step), scaling.scale,
-            weight_gradients()};
+    return {ctx,           batch,
+            room,          nn::purpose::training,
+            key(seed),     std::uint64_t(progress.step),
+            scaling.scale, weight_gradients()};
   }
   template <element T>
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
   /// The same for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
-    return {ctx, nn::purpose::training, key(seed), std::uint64_t(progress.step), scaling.scale,
-            nn::any_gradient_observer(weight_gradients())};
+    return {ctx,           nn::purpose::training,
+            key(seed),     std::uint64_t(progress.step),
+            scaling.scale, nn::any_gradient_observer(weight_gradients())};
   }
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
   /// of this backward.
