@@ -4,23 +4,28 @@ import re
 
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
-from conan.tools.files import copy, load
+from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain, cmake_layout
+from conan.tools.files import copy, load, rmdir
 from conan.tools.scm import Version
 
 required_conan_version = ">=2.0"
 
 
 class Tessera(ConanFile):
-    """The headers of this checkout as a package: `conan create . --build=missing`."""
+    """The headers of this checkout as a package: `conan create . --build=missing`. With `-o header_only=False` it has
+    the target tessera::compiled, too, for the instruction set of the option march."""
 
     name = "tessera"
     description = "Block-sparse tensors in C++20, and sparse pre-training on ordinary CPUs"
     license = "BSD-3-Clause"
     topics = ("sparse", "block-sparse", "tensor", "simd", "transformer", "training", "header-only")
-    package_type = "header-library"
+    package_type = "static-library"
     implements = ["auto_header_only"]
     settings = "os", "arch", "compiler", "build_type"
-    exports_sources = "include/*", "cmake/*.cmake", "LICENSE"
+    options = {"header_only": [True, False], "march": ["ANY"], "types": ["ANY"]}
+    default_options = {"header_only": True, "march": "x86-64-v3", "types": "default"}
+    exports_sources = ("include/*", "src/*", "cmake/*", "scripts/gdb/*", "packaging/address", "CMakeLists.txt",
+                       "LICENSE")
     no_copy_source = True
 
     def set_version(self):
@@ -30,6 +35,14 @@ class Tessera(ConanFile):
 
     def requirements(self):
         self.requires("xsimd/[>=12.1 <15]", transitive_headers=True)
+
+    def configure(self):
+        if self.options.header_only:  # these are of the compiled library
+            self.options.rm_safe("march")
+            self.options.rm_safe("types")
+
+    def layout(self):
+        cmake_layout(self)
 
     def validate(self):
         if self.settings.os != "Linux" or self.settings.arch != "x86_64":
@@ -46,7 +59,27 @@ class Tessera(ConanFile):
             raise ConanInvalidConfiguration(
                 f"tessera needs C++20, but the profile has compiler.cppstd={standard}: give -s compiler.cppstd=20")
 
+    def generate(self):
+        if self.options.header_only:
+            return
+        CMakeDeps(self).generate()
+        toolchain = CMakeToolchain(self)
+        toolchain.cache_variables["TESSERA_BUILD_COMPILED"] = True
+        toolchain.cache_variables["TESSERA_MARCH"] = str(self.options.march)
+        if self.options.types != "default":
+            toolchain.cache_variables["TESSERA_COMPILED_TYPES"] = str(self.options.types).replace(",", ";")
+        toolchain.generate()
+
+    def build(self):
+        if not self.options.header_only:
+            cmake = CMake(self)
+            cmake.configure()
+            cmake.build(target="tessera_compiled")
+
     def package(self):
+        if not self.options.header_only:
+            CMake(self).install(component="compiled")
+            rmdir(self, os.path.join(self.package_folder, "lib", "cmake"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
         for module in self._cmake_modules:
             copy(self, module, self.source_folder, self.package_folder)
@@ -59,10 +92,21 @@ class Tessera(ConanFile):
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "tessera")
-        self.cpp_info.set_property("cmake_target_name", "tessera::tessera")
         self.cpp_info.set_property("cmake_build_modules", self._cmake_modules)
         self.cpp_info.set_property("pkg_config_name", "tessera")
         self.cpp_info.builddirs = ["cmake"]
-        self.cpp_info.bindirs = []
-        self.cpp_info.libdirs = []
-        self.cpp_info.system_libs = ["pthread"]
+        headers = self.cpp_info
+        if not self.options.header_only:
+            compiled = self.cpp_info.components["compiled"]
+            compiled.set_property("cmake_target_name", "tessera::compiled")
+            compiled.requires = ["headers"]
+            compiled.includedirs = ["lib/tessera/include"]
+            compiled.libs = ["tessera_compiled"]
+            compiled.defines = ["TESSERA_COMPILED"]
+            compiled.cxxflags = [f"-march={self.options.march}"]
+            headers = self.cpp_info.components["headers"]
+            headers.requires = ["xsimd::xsimd"]
+        headers.set_property("cmake_target_name", "tessera::tessera")
+        headers.bindirs = []
+        headers.libdirs = []
+        headers.system_libs = ["pthread"]

@@ -43,18 +43,21 @@ def main():
     checksum = hashlib.sha256(urllib.request.urlopen(link).read()).hexdigest()
 
     recipe = (root / "conanfile.py").read_text()
+    docstring = recipe[recipe.index('    """The headers'):recipe.index("    name =")]
+    exports = recipe[recipe.index("    exports_sources"):recipe.index("    no_copy_source")]
     set_version = recipe[recipe.index("    def set_version"):recipe.index("    def requirements")]
     recipe = replaced(
         recipe,
         ("# SPDX-License-Identifier: BSD-3-Clause\n", ""),
         ("import os\nimport re\n", "import os\n"),
-        ("import copy, load\n", "import copy, get\nfrom conan.tools.layout import basic_layout\n"),
-        ('    """The headers of this checkout as a package: `conan create . --build=missing`."""\n\n', ""),
+        ("import copy, load, rmdir\n", "import copy, get, rmdir\n"),
+        (docstring, ""),
         ('    license = "BSD-3-Clause"\n',
          f'    license = "BSD-3-Clause"\n    homepage = "{homepage}"\n'
          '    url = "https://github.com/conan-io/conan-center-index"\n'),
-        ('    exports_sources = "include/*", "cmake/*.cmake", "LICENSE"\n', ""),
-        (set_version, '    def layout(self):\n        basic_layout(self, src_folder="src")\n\n'),
+        (exports, ""),
+        (set_version, ""),
+        ("        cmake_layout(self)\n", '        cmake_layout(self, src_folder="src")\n'),
         ("    def package(self):",
          "    def source(self):\n"
          '        get(self, **self.conan_data["sources"][self.version], strip_root=True)\n\n'

@@ -114,12 +114,35 @@ static_assert(sizeof(0.1) == sizeof(double),
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
 
+/// Bodies of functions that are no templates stand behind `#ifdef TESSERA_BODY`: they are inline, or are
+/// compiled once, in the CMake target tessera::compiled.
+#ifndef TESSERA_COMPILED
+#define TESSERA_BODY inline
+#elif defined(TESSERA_COMPILES_BODIES)
+#define TESSERA_BODY
+#endif
+
 /// Checks a belief of the library's own, with the reason why it holds; gone in release builds.
 #ifdef NDEBUG
 #define TESSERA_ASSERT(condition, why) ((void)0)
 #else
 #include <cassert>
 #define TESSERA_ASSERT(condition, why) assert((condition) && (why))
+#endif
+
+// A compiled library of another version or instruction set is refused when the program is linked, by these
+// words.
+#ifdef TESSERA_COMPILED
+#define TESSERA_VERSION_NAME(MAJOR, MINOR, PATCH) version_##MAJOR##_##MINOR##_##PATCH
+#define TESSERA_VERSION_NAME_OF(MAJOR, MINOR, PATCH) TESSERA_VERSION_NAME(MAJOR, MINOR, PATCH)
+#define TESSERA_COMPILED_VERSION \
+  TESSERA_VERSION_NAME_OF(TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH)
+namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
+struct version_and_instruction_set {
+  static void TESSERA_COMPILED_VERSION();
+};
+[[gnu::used]] static void (*const must_link)() = version_and_instruction_set::TESSERA_COMPILED_VERSION;
+}}}  // namespace tessera::TESSERA_ISA::the_compiled_library_must_be_of_the_same
 #endif
 
 namespace tessera { inline namespace TESSERA_ISA {
@@ -2422,7 +2445,7 @@ TESSERA_COLD inline void warn_of_slow_build() {
 #ifndef TESSERA_QUIET
   static const bool said = [] {
     if (std::getenv("TESSERA_QUIET")) return false;
-#ifndef __OPTIMIZE__
+#if !defined(__OPTIMIZE__) && !defined(TESSERA_COMPILED)  // the library's own code is optimised
     std::fputs(
         "tessera: this program was compiled without optimisation, which makes it a thousand times "
         "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
@@ -20798,6 +20821,18 @@ template <class Number> bool is_number(std::string_view text, Number& value) {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
+/// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
+/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
+/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
+/// O(n log n) for n bytes, and memory as its values need.
+///   source   the name of the text in errors
+///   origin   where it begins in there, in bytes
+///   most     values in the text, which take 20 times its memory; more are an error
+json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0,
+                std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
+
+#ifdef TESSERA_BODY
+
 namespace detail {
 
 /// Recursive descent over RFC 8259, one function per rule of its grammar.
@@ -21004,17 +21039,12 @@ class json_parser {
 
 }  // namespace detail
 
-/// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
-/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
-/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
-/// O(n log n) for n bytes, and memory as its values need.
-///   source   the name of the text in errors
-///   origin   where it begins in there, in bytes
-///   most     values in the text, which take 20 times its memory; more are an error
-inline json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0,
-                       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+TESSERA_BODY json parse_json(std::string_view text, std::string const& source, std::uint64_t origin,
+                             std::uint64_t most) {
   return detail::json_parser(text, source, origin, most).document();
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -21113,9 +21143,100 @@ inline constexpr std::string_view metadata_name = "__metadata__";
 /// The key in the metadata of a tensor's checksum.
 inline std::string checksum_key(std::string const& tensor) { return "tessera.checksum." + tensor; }
 
+}  // namespace detail
+
+/// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
+/// Wider numbers come first, so that each tensor is aligned to its numbers. Throws shape_error or io_error,
+/// before anything is written, if a tensor's bytes do not fit its shape or two have one name.
+void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
+                       safetensors_metadata metadata = {}, checksums wanted = checksums::none);
+
+/// The metadata of a file that follows a convention of ours: its name, and the version of the convention.
+inline safetensors_metadata format_metadata(std::string const& format, int number) {
+  return {{"tessera.format", format}, {"tessera.version", std::to_string(number)}};
+}
+
+/// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
+/// unless every tensor lies within the file, beside the others and without holes. Opening takes O(n log n)
+/// for n tensors; memory follows the header, which has at most 100 MB, as in the reference; tensors are read
+/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; what
+/// converts its numbers refuses it.
+class safetensors_file {
+ public:
+  explicit safetensors_file(std::string path) : file_(std::move(path)) { index(); }
+
+  std::string const& path() const { return file_.path(); }
+  safetensors_metadata const& metadata() const { return metadata_; }
+  /// All tensors, by name. Their bytes live as long as this file.
+  std::map<std::string, safetensor, std::less<>> const& tensors() const { return tensors_; }
+
+  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+
+  safetensor const& at(std::string_view name) const;
+
+  /// Copies a tensor, which must have this dtype and shape, to memory of its size.
+  void read_into(std::string_view name, std::string_view dtype, std::span<std::int64_t const> shape,
+                 std::span<std::byte> destination) const;
+  template <class T>
+  void read_into(std::string_view name, std::vector<std::int64_t> const& shape,
+                 std::span<T> destination) const {
+    read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
+  }
+
+  /// Throws io_error unless the bytes of a tensor have the checksum written with checksums::in_metadata.
+  void check(std::string_view name) const;
+
+  /// Throws io_error unless the header has a checksum, which was compared when the file was opened.
+  void check_header() const {
+    if (!header_has_checksum_) fail(header_at, "no checksum of the header");
+  }
+
+  /// Throws io_error unless the file was written with format_metadata(format, a version from 1 to `newest`).
+  /// Returns that version.
+  int expect_format(std::string const& format, int newest) const;
+
+  /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the
+  /// file.
+  [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
+    fail(message("byte ", byte, ": ", what));
+  }
+  [[noreturn]] void fail(std::string const& what) const;
+
+ private:
+  static constexpr std::uint64_t header_at = sizeof(std::uint64_t);
+
+  struct extent {
+    std::uint64_t begin, end;  // within the data
+    safetensor* tensor;
+  };
+
+  std::uint64_t offset(safetensor const& tensor) const {
+    return static_cast<std::uint64_t>(tensor.bytes.data() - file_.bytes().data());
+  }
+
+  void index();
+
+  std::string_view header_text() const;
+
+  /// Before it is parsed, as a change may be anything.
+  void require_unchanged(std::string_view header);
+
+  /// Enters a tensor, still without bytes, from its line in the header.
+  extent declared(std::string const& name, json_place const& place);
+
+  mapped_file file_;
+  bool header_has_checksum_ = false;
+  safetensors_metadata metadata_;
+  std::map<std::string, safetensor, std::less<>> tensors_;
+};
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
 /// The header of tensors that follow each other in this order.
-inline std::string safetensors_header(std::span<safetensor const* const> order,
-                                      safetensors_metadata const& metadata) {
+TESSERA_BODY std::string safetensors_header(std::span<safetensor const* const> order,
+                                            safetensors_metadata const& metadata) {
   json::object header, texts;
   for (auto const& [key, text] : metadata) texts.push_back({key, text});
   if (!texts.empty()) header.push_back({std::string(metadata_name), std::move(texts)});
@@ -21133,7 +21254,7 @@ inline std::string safetensors_header(std::span<safetensor const* const> order,
 }
 
 /// Writes in pieces that are still in the L2 cache when they are written, and returns the checksum.
-inline std::uint64_t write_summed(file_writer& out, std::span<std::byte const> bytes) {
+TESSERA_BODY std::uint64_t write_summed(file_writer& out, std::span<std::byte const> bytes) {
   constexpr std::size_t piece = 512 * 1024;
   static_assert(piece % checksum::stretch == 0, "the checksum takes pieces of this size");
   checksum sum;
@@ -21147,11 +21268,8 @@ inline std::uint64_t write_summed(file_writer& out, std::span<std::byte const> b
 
 }  // namespace detail
 
-/// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
-/// Wider numbers come first, so that each tensor is aligned to its numbers. Throws shape_error or io_error,
-/// before anything is written, if a tensor's bytes do not fit its shape or two have one name.
-inline void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
-                              safetensors_metadata metadata = {}, checksums wanted = checksums::none) {
+TESSERA_BODY void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
+                                    safetensors_metadata metadata, checksums wanted) {
   std::vector<safetensor const*> order;
   std::set<std::string_view> names{detail::metadata_name};
   for (safetensor const& tensor : tensors) {
@@ -21198,202 +21316,143 @@ inline void write_safetensors(std::string const& path, std::span<safetensor cons
   });
 }
 
-/// The metadata of a file that follows a convention of ours: its name, and the version of the convention.
-inline safetensors_metadata format_metadata(std::string const& format, int number) {
-  return {{"tessera.format", format}, {"tessera.version", std::to_string(number)}};
+TESSERA_BODY safetensor const& safetensors_file::at(std::string_view name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
+  fail(header_at, message("no tensor ", in_quotes(name), other_names(tensors_)));
 }
 
-/// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
-/// unless every tensor lies within the file, beside the others and without holes. Opening takes O(n log n)
-/// for n tensors; memory follows the header, which has at most 100 MB, as in the reference; tensors are read
-/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; what
-/// converts its numbers refuses it.
-class safetensors_file {
- public:
-  explicit safetensors_file(std::string path) : file_(std::move(path)) { index(); }
-
-  std::string const& path() const { return file_.path(); }
-  safetensors_metadata const& metadata() const { return metadata_; }
-  /// All tensors, by name. Their bytes live as long as this file.
-  std::map<std::string, safetensor, std::less<>> const& tensors() const { return tensors_; }
-
-  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
-
-  safetensor const& at(std::string_view name) const {
-    if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
-    fail(header_at, message("no tensor ", in_quotes(name), other_names(tensors_)));
-  }
-
-  /// Copies a tensor, which must have this dtype and shape, to memory of its size.
-  void read_into(std::string_view name, std::string_view dtype, std::span<std::int64_t const> shape,
-                 std::span<std::byte> destination) const {
-    safetensor const& tensor = at(name);
-    const auto describe = [&](std::string const& what) {
-      return message("tensor ", in_quotes(tensor.name), " is ",
-                     detail::tensor_text(tensor.dtype, tensor.shape), what);
-    };
-    if (tensor.dtype != dtype ||
-        !std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
-      fail(offset(tensor), describe(" but should be " + detail::tensor_text(dtype, shape)));
-    if (destination.size() != tensor.bytes.size())
-      throw shape_error(message("[read ", path(), "] ", describe(", "), tensor.bytes.size(),
-                                " bytes, but there is room for ", destination.size()));
-    std::copy(tensor.bytes.begin(), tensor.bytes.end(), destination.begin());
-  }
-  template <class T>
-  void read_into(std::string_view name, std::vector<std::int64_t> const& shape,
-                 std::span<T> destination) const {
-    read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
-  }
-
-  /// Throws io_error unless the bytes of a tensor have the checksum written with checksums::in_metadata.
-  void check(std::string_view name) const {
-    safetensor const& tensor = at(name);
-    const auto written = metadata_.find(detail::checksum_key(tensor.name));
-    if (written == metadata_.end())
-      fail(header_at, message("no checksum of tensor ", in_quotes(tensor.name)));
-    checksum sum;
-    sum.add(tensor.bytes);
-    if (const std::string found = detail::checksum_text(sum.value()); found != written->second)
-      fail(offset(tensor),
-           message("the bytes of tensor ", in_quotes(tensor.name), " have the checksum ", found,
-                   " but were written with ", in_quotes(written->second), ": some were changed"));
-  }
-
-  /// Throws io_error unless the header has a checksum, which was compared when the file was opened.
-  void check_header() const {
-    if (!header_has_checksum_) fail(header_at, "no checksum of the header");
-  }
-
-  /// Throws io_error unless the file was written with format_metadata(format, a version from 1 to `newest`).
-  /// Returns that version.
-  int expect_format(std::string const& format, int newest) const {
-    const auto name = metadata_.find("tessera.format"), number = metadata_.find("tessera.version");
-    if (name == metadata_.end() || number == metadata_.end())
-      fail(header_at,
-           message("not the format \"", format, "\": the metadata lack tessera.format or tessera.version"));
-    if (name->second != format)
-      fail(header_at,
-           message("the format is ", in_quotes(name->second), " but should be ", in_quotes(format)));
-    int found = 0;
-    const bool is_whole = is_number(number->second, found);
-    if (!is_whole || found < 1 || found > newest)
-      fail(header_at, message("format ", in_quotes(format), " of version ",
-                              is_whole ? std::to_string(found) : in_quotes(number->second),
-                              ", but versions 1 to ", newest, " can be read"));
-    return found;
-  }
-
-  /// Throws io_error: `[read path] byte …:` and the text, without a byte for a fault that has no place in the
-  /// file.
-  [[noreturn]] void fail(std::uint64_t byte, std::string const& what) const {
-    fail(message("byte ", byte, ": ", what));
-  }
-  [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[read ", path(), "] ", what));
-  }
-
- private:
-  static constexpr std::uint64_t header_at = sizeof(std::uint64_t);
-
-  struct extent {
-    std::uint64_t begin, end;  // within the data
-    safetensor* tensor;
+TESSERA_BODY void safetensors_file::read_into(std::string_view name, std::string_view dtype,
+                                              std::span<std::int64_t const> shape,
+                                              std::span<std::byte> destination) const {
+  safetensor const& tensor = at(name);
+  const auto describe = [&](std::string const& what) {
+    return message("tensor ", in_quotes(tensor.name), " is ", detail::tensor_text(tensor.dtype, tensor.shape),
+                   what);
   };
+  if (tensor.dtype != dtype ||
+      !std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
+    fail(offset(tensor), describe(" but should be " + detail::tensor_text(dtype, shape)));
+  if (destination.size() != tensor.bytes.size())
+    throw shape_error(message("[read ", path(), "] ", describe(", "), tensor.bytes.size(),
+                              " bytes, but there is room for ", destination.size()));
+  std::copy(tensor.bytes.begin(), tensor.bytes.end(), destination.begin());
+}
 
-  std::uint64_t offset(safetensor const& tensor) const {
-    return static_cast<std::uint64_t>(tensor.bytes.data() - file_.bytes().data());
+TESSERA_BODY void safetensors_file::check(std::string_view name) const {
+  safetensor const& tensor = at(name);
+  const auto written = metadata_.find(detail::checksum_key(tensor.name));
+  if (written == metadata_.end()) fail(header_at, message("no checksum of tensor ", in_quotes(tensor.name)));
+  checksum sum;
+  sum.add(tensor.bytes);
+  if (const std::string found = detail::checksum_text(sum.value()); found != written->second)
+    fail(offset(tensor),
+         message("the bytes of tensor ", in_quotes(tensor.name), " have the checksum ", found,
+                 " but were written with ", in_quotes(written->second), ": some were changed"));
+}
+
+TESSERA_BODY int safetensors_file::expect_format(std::string const& format, int newest) const {
+  const auto name = metadata_.find("tessera.format"), number = metadata_.find("tessera.version");
+  if (name == metadata_.end() || number == metadata_.end())
+    fail(header_at,
+         message("not the format \"", format, "\": the metadata lack tessera.format or tessera.version"));
+  if (name->second != format)
+    fail(header_at, message("the format is ", in_quotes(name->second), " but should be ", in_quotes(format)));
+  int found = 0;
+  const bool is_whole = is_number(number->second, found);
+  if (!is_whole || found < 1 || found > newest)
+    fail(header_at, message("format ", in_quotes(format), " of version ",
+                            is_whole ? std::to_string(found) : in_quotes(number->second),
+                            ", but versions 1 to ", newest, " can be read"));
+  return found;
+}
+
+TESSERA_BODY void safetensors_file::fail(std::string const& what) const {
+  throw io_error(message("[read ", path(), "] ", what));
+}
+
+TESSERA_BODY void safetensors_file::index() {
+  const std::string_view header = header_text();
+  require_unchanged(header);
+  // A tensor has 7 values, 8 if it is a row, and takes 50 bytes at least; a value takes 40 bytes of memory.
+  const json top = parse_json(header, path(), header_at, 1000 + header.size() / 4);
+  const std::string document = message("read ", path(), ", header at byte ", header_at);
+  std::vector<extent> extents;
+  for (json_member const& member : json_place(top, document).members()) {
+    const json_place place(member.value, document, member.key);
+    if (member.key == detail::metadata_name)
+      for (json_member const& text : place.members())
+        metadata_[text.key] = json_place(text.value, document, member.key + "." + text.key).as_string();
+    else
+      extents.push_back(declared(member.key, place));
   }
 
-  void index() {
-    const std::string_view header = header_text();
-    require_unchanged(header);
-    // A tensor has 7 values, 8 if it is a row, and takes 50 bytes at least; a value takes 40 bytes of memory.
-    const json top = parse_json(header, path(), header_at, 1000 + header.size() / 4);
-    const std::string document = message("read ", path(), ", header at byte ", header_at);
-    std::vector<extent> extents;
-    for (json_member const& member : json_place(top, document).members()) {
-      const json_place place(member.value, document, member.key);
-      if (member.key == detail::metadata_name)
-        for (json_member const& text : place.members())
-          metadata_[text.key] = json_place(text.value, document, member.key + "." + text.key).as_string();
-      else
-        extents.push_back(declared(member.key, place));
-    }
-
-    const std::uint64_t data_at = header_at + header.size();
-    const std::span<std::byte const> data = file_.bytes().subspan(data_at);
-    std::sort(extents.begin(), extents.end(), [](extent const& a, extent const& b) {
-      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-    });
-    std::uint64_t filled = 0;
-    for (extent const& here : extents) {
-      const auto which = [&](char const* fault) {
-        return message("tensor ", in_quotes(here.tensor->name), ", bytes ", here.begin, " to ", here.end,
-                       " of the data, ", fault);
-      };
-      if (here.begin < filled) fail(data_at + here.begin, which("overlaps the one before"));
-      if (here.begin > filled) fail(data_at + filled, which("leaves a hole here"));
-      if (here.end > data.size()) fail(file_.bytes().size(), which("is cut off here: the file ends"));
-      here.tensor->bytes = data.subspan(here.begin, here.end - here.begin);
-      filled = here.end;
-    }
-    if (filled != data.size())
-      fail(data_at + filled, message(data.size() - filled, " bytes belong to no tensor"));
+  const std::uint64_t data_at = header_at + header.size();
+  const std::span<std::byte const> data = file_.bytes().subspan(data_at);
+  std::sort(extents.begin(), extents.end(), [](extent const& a, extent const& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t filled = 0;
+  for (extent const& here : extents) {
+    const auto which = [&](char const* fault) {
+      return message("tensor ", in_quotes(here.tensor->name), ", bytes ", here.begin, " to ", here.end,
+                     " of the data, ", fault);
+    };
+    if (here.begin < filled) fail(data_at + here.begin, which("overlaps the one before"));
+    if (here.begin > filled) fail(data_at + filled, which("leaves a hole here"));
+    if (here.end > data.size()) fail(file_.bytes().size(), which("is cut off here: the file ends"));
+    here.tensor->bytes = data.subspan(here.begin, here.end - here.begin);
+    filled = here.end;
   }
+  if (filled != data.size())
+    fail(data_at + filled, message(data.size() - filled, " bytes belong to no tensor"));
+}
 
-  std::string_view header_text() const {
-    const std::span<std::byte const> all = file_.bytes();
-    std::uint64_t length = 0;
-    refuse_other_format(path(), all, "io::safetensors_file");
-    if (all.size() < header_at)
-      fail(all.size(), "the file ends within the length of the header: not a safetensors file");
-    std::memcpy(&length, all.data(), sizeof(length));
-    if (length > detail::longest_safetensors_header)
-      fail(0, message("a header of ", length, " bytes, more than the ", detail::longest_safetensors_header,
-                      " allowed: not a safetensors file"));
-    if (length > all.size() - header_at)
-      fail(all.size(), message("the file ends within the header of ", length, " bytes"));
-    const std::string_view text(reinterpret_cast<char const*>(all.data()) + header_at, length);
-    if (text.substr(0, 1) != "{")
-      fail(header_at, "the header does not begin with '{': not a safetensors file");
-    return text;
-  }
+TESSERA_BODY std::string_view safetensors_file::header_text() const {
+  const std::span<std::byte const> all = file_.bytes();
+  std::uint64_t length = 0;
+  refuse_other_format(path(), all, "io::safetensors_file");
+  if (all.size() < header_at)
+    fail(all.size(), "the file ends within the length of the header: not a safetensors file");
+  std::memcpy(&length, all.data(), sizeof(length));
+  if (length > detail::longest_safetensors_header)
+    fail(0, message("a header of ", length, " bytes, more than the ", detail::longest_safetensors_header,
+                    " allowed: not a safetensors file"));
+  if (length > all.size() - header_at)
+    fail(all.size(), message("the file ends within the header of ", length, " bytes"));
+  const std::string_view text(reinterpret_cast<char const*>(all.data()) + header_at, length);
+  if (text.substr(0, 1) != "{") fail(header_at, "the header does not begin with '{': not a safetensors file");
+  return text;
+}
 
-  /// Before it is parsed, as a change may be anything.
-  void require_unchanged(std::string_view header) {
-    const std::size_t at = detail::own_checksum_at(header);
-    if (at == header.npos) return;
-    const std::string found = detail::own_checksum(std::string(header), at);
-    if (const std::string_view written = header.substr(at, found.size()); found != written)
-      fail(header_at, message("the header has the checksum ", found, " but was written with ",
-                              in_quotes(written), ": some of it was changed"));
-    header_has_checksum_ = true;
-  }
+TESSERA_BODY void safetensors_file::require_unchanged(std::string_view header) {
+  const std::size_t at = detail::own_checksum_at(header);
+  if (at == header.npos) return;
+  const std::string found = detail::own_checksum(std::string(header), at);
+  if (const std::string_view written = header.substr(at, found.size()); found != written)
+    fail(header_at, message("the header has the checksum ", found, " but was written with ",
+                            in_quotes(written), ": some of it was changed"));
+  header_has_checksum_ = true;
+}
 
-  /// Enters a tensor, still without bytes, from its line in the header.
-  extent declared(std::string const& name, json_place const& place) {
-    safetensor tensor{name, place.at("dtype").as_string(), {}, {}};
-    const json_place shape = place.at("shape"), offsets = place.at("data_offsets");
-    for (std::size_t i = 0; i < shape.size(); ++i) tensor.shape.push_back(shape.at(i).as_integer());
-    const auto bytes = detail::tensor_bytes(tensor.dtype, tensor.shape);
-    const bool is_known = dtype_bits(tensor.dtype) > 0;
-    if (is_known && !bytes) place.fail(detail::no_size_text(tensor.dtype, tensor.shape));
-    if (offsets.size() != 2) offsets.fail(message("has ", offsets.size(), " numbers but should have 2"));
-    const auto begin = offsets.at(0).as_integer<std::uint64_t>(),
-               end = offsets.at(1).as_integer<std::uint64_t>();
-    if (begin > end) offsets.fail(message("is [", begin, ",", end, "], which ends before it begins"));
-    if (is_known && end - begin != *bytes)
-      offsets.fail(message("is [", begin, ",", end, "], but ",
-                           detail::tensor_text(tensor.dtype, tensor.shape), " takes ", *bytes, " bytes"));
-    return {begin, end, &(tensors_[name] = std::move(tensor))};
-  }
+TESSERA_BODY safetensors_file::extent safetensors_file::declared(std::string const& name,
+                                                                 json_place const& place) {
+  safetensor tensor{name, place.at("dtype").as_string(), {}, {}};
+  const json_place shape = place.at("shape"), offsets = place.at("data_offsets");
+  for (std::size_t i = 0; i < shape.size(); ++i) tensor.shape.push_back(shape.at(i).as_integer());
+  const auto bytes = detail::tensor_bytes(tensor.dtype, tensor.shape);
+  const bool is_known = dtype_bits(tensor.dtype) > 0;
+  if (is_known && !bytes) place.fail(detail::no_size_text(tensor.dtype, tensor.shape));
+  if (offsets.size() != 2) offsets.fail(message("has ", offsets.size(), " numbers but should have 2"));
+  const auto begin = offsets.at(0).as_integer<std::uint64_t>(),
+             end = offsets.at(1).as_integer<std::uint64_t>();
+  if (begin > end) offsets.fail(message("is [", begin, ",", end, "], which ends before it begins"));
+  if (is_known && end - begin != *bytes)
+    offsets.fail(message("is [", begin, ",", end, "], but ", detail::tensor_text(tensor.dtype, tensor.shape),
+                         " takes ", *bytes, " bytes"));
+  return {begin, end, &(tensors_[name] = std::move(tensor))};
+}
 
-  mapped_file file_;
-  bool header_has_checksum_ = false;
-  safetensors_metadata metadata_;
-  std::map<std::string, safetensor, std::less<>> tensors_;
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -34661,15 +34720,27 @@ struct layer_functions {
   std::string (*arithmetic)(void const* object, machine const& on);
 };
 
+template <class Layer> struct functions_of_layer {
+  static void refresh(void* object, std::int64_t step);
+  static io::json architecture(void const* object);
+  static io::json::object training_settings(void const* object);
+  static std::string arithmetic(void const* object, machine const& on);
+  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, refresh, architecture,
+                                       training_settings, arithmetic};
+};
+template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
+  nn::refresh(*static_cast<Layer*>(object), step);
+}
+template <class Layer> io::json functions_of_layer<Layer>::architecture(void const* object) {
+  return train::architecture(*static_cast<Layer const*>(object));
+}
+template <class Layer> io::json::object functions_of_layer<Layer>::training_settings(void const* object) {
+  return training_settings_of(*static_cast<Layer const*>(object));
+}
 template <class Layer>
-inline constexpr layer_functions functions_of_layer{
-    nn::detail::walk_tensors<Layer>,
-    [](void* object, std::int64_t step) { nn::refresh(*static_cast<Layer*>(object), step); },
-    [](void const* object) { return train::architecture(*static_cast<Layer const*>(object)); },
-    [](void const* object) { return training_settings_of(*static_cast<Layer const*>(object)); },
-    [](void const* object, machine const& on) {
-      return arithmetic_of_model(*static_cast<Layer const*>(object), on);
-    }};
+std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
+  return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+}
 
 /// What one with gradients can do.
 struct training_functions {
@@ -34677,15 +34748,19 @@ struct training_functions {
   void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
 };
 
+template <class Layer> struct training_functions_of {
+  using gradients = typename Layer::gradients;
+  static owned_layer zeros_like(void const* object);
+  static void refresh(void* object, std::int64_t step, owned_layer const& of_step);
+  static constexpr training_functions all{zeros_like, refresh};
+};
+template <class Layer> owned_layer training_functions_of<Layer>::zeros_like(void const* object) {
+  return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
+}
 template <class Layer>
-inline constexpr training_functions training_functions_of{
-    [](void const* object) {
-      using gradients = typename Layer::gradients;
-      return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
-    },
-    [](void* object, std::int64_t step, owned_layer const& gradients) {
-      nn::refresh(*static_cast<Layer*>(object), step, gradients.as<typename Layer::gradients>());
-    }};
+void training_functions_of<Layer>::refresh(void* object, std::int64_t step, owned_layer const& of_step) {
+  nn::refresh(*static_cast<Layer*>(object), step, of_step.as<gradients>());
+}
 
 }  // namespace detail
 
@@ -34695,7 +34770,7 @@ class any_layer {
   template <class Layer>
     requires nn::detail::has_parts<Layer>
   any_layer(Layer const& of TESSERA_LIFETIMEBOUND)
-      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>) {}
+      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>::all) {}
 
   operator nn::parameter_list() const { return {layer_, functions_->walk}; }
 
@@ -34730,7 +34805,7 @@ class trainable_layer : public mutable_any_layer {
   template <class Layer>
     requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
   trainable_layer(Layer& of TESSERA_LIFETIMEBOUND)
-      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>) {}
+      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>::all) {}
 
   /// See nn::zeros_like and nn::refresh.
   owned_layer zeros_like() const { return training_->zeros_like(layer_); }
@@ -34873,14 +34948,19 @@ struct arranged_batch<Network> {
     sequences = nn::time_steps(series_at);
     inputs.assign(std::size_t(sequences.tokens()), 0);
     targets.assign(inputs.size(), nn::ignored);
-    for (std::size_t i = 0; i < series; ++i)
+    for (std::size_t i = 0; i < series; ++i) {
+      if (order[i] == 0) first_ = std::int64_t(i);
       for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
         const std::size_t from = begin[order[i]] + t, to = std::size_t(sequences.begin(std::int64_t(t))) + i;
         inputs[to] = shown.inputs[from];
         if (!shown.targets.empty()) targets[to] = shown.targets[from];
       }
+    }
   }
-  static std::int64_t place(std::int64_t at) { return at * panel_tokens; }
+  std::int64_t place(std::int64_t at) const { return sequences.begin(at) + first_; }
+
+ private:
+  std::int64_t first_ = 0;  // of the given sequences, among the series
 };
 
 template <class T> std::vector<float> logits_by_column(panel_matrix<T> const& logits) {
@@ -35451,9 +35531,91 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
+void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
+                     optimizer_state const& optimizer, machine const& on = this_machine());
+
+/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
+/// of blocks in 16 bits where they fit. Training cannot go on from it.
+void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                  machine const& on = this_machine());
+
+/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
+class checkpoint {
+ public:
+  /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
+  explicit checkpoint(std::string const& folder);
+
+  /// The `state` that the program gave to save_checkpoint; a part of this checkpoint.
+  io::json_place state() const& { return place().at("state"); }
+  void state() const&& = delete;
+
+  /// Warnings for a model that is read on this machine: differences that are no errors.
+  std::vector<std::string> notes(any_layer const& model, machine const& on = this_machine()) const;
+
+  /// Throws io_error if a setting of the model is another one in the checkpoint.
+  void require_architecture(any_layer const& model) const;
+
+  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
+  void require_whole() const;
+
+  // `load` finds every tensor and compares its checksum before it changes anything.
+
+  /// Reads the parameters and their patterns.
+  void load(mutable_any_layer const& model) const;
+
+  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
+  /// parameters of a narrow model, which older ones have.
+  void load(mutable_any_layer const& model, optimizer_state& optimizer,
+            nn::mutable_parameter_list gradients) const;
+
+ private:
+  io::json_place place() const { return io::json_place(document_, path_); }
+
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
+  /// frozen.
+  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
+
+  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
+
+  void expect_size(std::string const& name, any_tensor const& matrix) const;
+
+  void check(std::string const& name) const {
+    if (version_ >= 2) tensors_.check(name);
+  }
+
+  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
+  pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
+
+  void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
+              optimizer_state* optimizer) const;
+  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients);
+
+  /// Reads the stored values of a tensor, or an array that belongs to it.
+  ///   in_rows   they are blocks of a dense matrix, and rows in the file
+  void read(std::string const& name, any_tensor const& of, element_type const& element,
+            std::vector<std::int64_t> const& shape, std::span<std::byte> to, bool in_rows) const;
+
+  std::string path_;
+  io::safetensors_file tensors_;
+  io::json document_;
+  int version_ = checkpoint_version;
+};
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
 /// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
-TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, any_layer const& layer,
-                                          optimizer_state const* optimizer, machine const& on) {
+TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::json state,
+                                                any_layer const& layer, optimizer_state const* optimizer,
+                                                machine const& on) {
   const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
@@ -35486,264 +35648,230 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
 
 }  // namespace detail
 
-/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
-///   state   the program's own data, returned by checkpoint::state
-///   on      the machine that the model was trained on
-TESSERA_COLD inline void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
-                                         optimizer_state const& optimizer,
-                                         machine const& on = this_machine()) {
+TESSERA_COLD TESSERA_BODY void save_checkpoint(std::string const& folder, io::json state,
+                                               any_layer const& model, optimizer_state const& optimizer,
+                                               machine const& on) {
   detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
 }
 
-/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
-/// of blocks in 16 bits where they fit. Training cannot go on from it.
-TESSERA_COLD inline void save_weights(std::string const& folder, io::json state, any_layer const& model,
-                                      machine const& on = this_machine()) {
+TESSERA_COLD TESSERA_BODY void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                                            machine const& on) {
   detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
 }
 
-/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
-class checkpoint {
- public:
-  /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
-  explicit checkpoint(std::string const& folder)
-      : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
-    version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
-    if (version_ >= 3) tensors_.check_header();
-    const std::string text = io::read_file(path_);
-    const auto hash = tensors_.metadata().find("tessera.state");
-    if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
-      throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
-                             ": one of them was changed or replaced"));
-    document_ = io::parse_json(text, path_);
-    const io::json_place top = place();
-    if (top.at("format").as_string() != checkpoint_format)
-      top.at("format").fail(message("should be \"", checkpoint_format, "\""));
-    if (const auto found = top.at("version").as_integer<int>(); found != version_)
-      top.at("version").fail(message("is ", found, ", but ", tensors_.path(), " is of version ", version_));
-    top.at("arithmetic").as_string();
-    if (version_ >= 3) top.at("architecture").members();
-    top.at("updates").as_integer();
-    top.at("state");
-  }
+TESSERA_BODY checkpoint::checkpoint(std::string const& folder)
+    : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
+  version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
+  if (version_ >= 3) tensors_.check_header();
+  const std::string text = io::read_file(path_);
+  const auto hash = tensors_.metadata().find("tessera.state");
+  if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
+    throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
+                           ": one of them was changed or replaced"));
+  document_ = io::parse_json(text, path_);
+  const io::json_place top = place();
+  if (top.at("format").as_string() != checkpoint_format)
+    top.at("format").fail(message("should be \"", checkpoint_format, "\""));
+  if (const auto found = top.at("version").as_integer<int>(); found != version_)
+    top.at("version").fail(message("is ", found, ", but ", tensors_.path(), " is of version ", version_));
+  top.at("arithmetic").as_string();
+  if (version_ >= 3) top.at("architecture").members();
+  top.at("updates").as_integer();
+  top.at("state");
+}
 
-  /// The `state` that the program gave to save_checkpoint; a part of this checkpoint.
-  io::json_place state() const& { return place().at("state"); }
-  void state() const&& = delete;
+TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer const& model,
+                                                                     machine const& on) const {
+  std::vector<std::string> all;
+  std::string const& written = place().at("arithmetic").as_string();
+  if (const std::string here = model.arithmetic(on); written != here)
+    all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
+                          ", and is read by one for ", here, ": results will differ in their last bits"));
+  if (version_ < 2)
+    all.push_back(message(path_, " is of version ", version_, ", which has no checksums: tensors that were ",
+                          "changed since they were written would be taken as they are"));
+  if (version_ < 3)
+    all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
+                          "and others that no tensor shows: those of another model would not be noticed"));
+  if (version_ < 4)
+    all.push_back(message(path_, " is of version ", version_,
+                          ", which says nothing of the blocks that heads ",
+                          "see, of residual connections, and of the settings of optimizer, policy and ",
+                          "dropout: others would not be noticed"));
+  return all;
+}
 
-  /// Warnings for a model that is read on this machine: differences that are no errors.
-  TESSERA_COLD std::vector<std::string> notes(any_layer const& model,
-                                              machine const& on = this_machine()) const {
-    std::vector<std::string> all;
-    std::string const& written = place().at("arithmetic").as_string();
-    if (const std::string here = model.arithmetic(on); written != here)
-      all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
-                            ", and is read by one for ", here, ": results will differ in their last bits"));
-    if (version_ < 2)
-      all.push_back(message(path_, " is of version ", version_,
-                            ", which has no checksums: tensors that were ",
-                            "changed since they were written would be taken as they are"));
-    if (version_ < 3)
-      all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
-                            "and others that no tensor shows: those of another model would not be noticed"));
-    if (version_ < 4)
-      all.push_back(message(path_, " is of version ", version_,
-                            ", which says nothing of the blocks that heads ",
-                            "see, of residual connections, and of the settings of optimizer, policy and ",
-                            "dropout: others would not be noticed"));
-    return all;
-  }
+TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const& model) const {
+  if (version_ < 3) return;
+  const auto knows = [&](std::string const& setting) {
+    if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
+    return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
+  };
+  detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
+}
 
-  /// Throws io_error if a setting of the model is another one in the checkpoint.
-  TESSERA_COLD void require_architecture(any_layer const& model) const {
-    if (version_ < 3) return;
-    const auto knows = [&](std::string const& setting) {
-      if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
-      return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
-    };
-    detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
-  }
+TESSERA_BODY void checkpoint::require_whole() const {
+  for (auto const& [name, tensor] : tensors_.tensors()) check(name);
+}
 
-  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
-  void require_whole() const {
-    for (auto const& [name, tensor] : tensors_.tensors()) check(name);
-  }
+TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
+  require_architecture(model);
+  const std::vector<pattern> patterns = checked(model, nullptr);
+  assign(patterns, model, nullptr);
+}
 
-  // `load` finds every tensor and compares its checksum before it changes anything.
+TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_state& optimizer,
+                                   nn::mutable_parameter_list gradients) const {
+  require_architecture(model);
+  if (const nn::parameter_list its(model); its.size() != gradients.size())
+    throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
+                              " parameters, but there are gradients of ", gradients.size()));
+  const std::vector<pattern> patterns = checked(model, &optimizer);
+  assign(patterns, model, &optimizer);
+  set_patterns(patterns, gradients);
+  optimizer.updates = place().at("updates").as_integer();
+}
 
-  /// Reads the parameters and their patterns.
-  void load(mutable_any_layer const& model) const {
-    require_architecture(model);
-    const std::vector<pattern> patterns = checked(model, nullptr);
-    assign(patterns, model, nullptr);
-  }
-
-  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
-  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
-  /// parameters of a narrow model, which older ones have.
-  void load(mutable_any_layer const& model, optimizer_state& optimizer,
-            nn::mutable_parameter_list gradients) const {
-    require_architecture(model);
-    if (const nn::parameter_list its(model); its.size() != gradients.size())
-      throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
-                                " parameters, but there are gradients of ", gradients.size()));
-    const std::vector<pattern> patterns = checked(model, &optimizer);
-    assign(patterns, model, &optimizer);
-    set_patterns(patterns, gradients);
-    optimizer.updates = place().at("updates").as_integer();
-  }
-
- private:
-  io::json_place place() const { return io::json_place(document_, path_); }
-
-  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
-  /// frozen.
-  TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
-                                            optimizer_state const* optimizer) const {
-    if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
-      throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
-                                optimizer->parameters.size(), " parameters, but the model has ", model.size(),
-                                ": initial_state makes one"));
-    std::vector<pattern> patterns;
-    std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
-    const bool any_narrow =
-        std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
-    const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
-      pattern const* stored = nullptr;
-      if (tensor.is_matrix()) {
-        stored = &patterns.emplace_back(read_pattern(name, tensor));
-        if (!stored->is_dense())
-          for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter_list const& model,
+                                                                   optimizer_state const* optimizer) const {
+  if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
+    throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
+                              optimizer->parameters.size(), " parameters, but the model has ", model.size(),
+                              ": initial_state makes one"));
+  std::vector<pattern> patterns;
+  std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+  const bool any_narrow =
+      std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
+  const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
+    pattern const* stored = nullptr;
+    if (tensor.is_matrix()) {
+      stored = &patterns.emplace_back(read_pattern(name, tensor));
+      if (!stored->is_dense())
+        for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+    }
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+    expected.insert(name);
+    return stored;
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    pattern const* const stored = check_tensor(names[i], model[i].tensor);
+    if (optimizer)
+      for (state_array const& array : optimizer->parameters[i]) {
+        const std::string in_file = names[i] + "." + array.name;
+        expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+        expected.insert(in_file);
       }
-      expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
-      expected.insert(name);
-      return stored;
-    };
-    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      pattern const* const stored = check_tensor(names[i], model[i].tensor);
-      if (optimizer)
-        for (state_array const& array : optimizer->parameters[i]) {
-          const std::string in_file = names[i] + "." + array.name;
-          expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
-          expected.insert(in_file);
-        }
-      if (const std::string master = names[i] + ".master";
-          any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
-        expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
-        equal.insert(master);
+    if (const std::string master = names[i] + ".master";
+        any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
+      expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+      equal.insert(master);
+    }
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
+  for (auto const& [name, tensor] : tensors_.tensors())
+    if (optimizer && !expected.contains(name) && !equal.contains(name))
+      tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
+                            expected.size(), ": ", io::in_quotes(name), " is none of them"));
+  return patterns;
+}
+
+TESSERA_BODY void checkpoint::expect(std::string const& name, std::string_view dtype,
+                                     std::vector<std::int64_t> const& shape) const {
+  io::safetensor const& found = tensors_.at(name);
+  if (found.dtype != dtype || found.shape != shape)
+    tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
+                          io::detail::tensor_text(found.dtype, found.shape), " but should be ",
+                          io::detail::tensor_text(dtype, shape)));
+  check(name);
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::expect_size(std::string const& name,
+                                                       any_tensor const& matrix) const {
+  const auto compare = [&](std::string const& found, std::string const& wanted) {
+    if (found != wanted)
+      tensors_.fail(
+          message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
+  };
+  if (version_ >= 2) {
+    const auto found = tensors_.metadata().find(detail::matrix_key(name));
+    compare(found == tensors_.metadata().end() ? "of no known size" : found->second,
+            detail::matrix_text(matrix));
+  } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
+    compare(message("in blocks of ", shape[1], " x ", shape[2]),
+            message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
+  }
+}
+
+TESSERA_COLD TESSERA_BODY pattern checkpoint::read_pattern(std::string const& name,
+                                                           any_tensor const& matrix) const {
+  pattern const& like = matrix.pattern();
+  if (!tensors_.contains(name + ".pattern.cols")) return pattern::dense(like.block_rows(), like.block_cols());
+  expect_size(name, matrix);
+  const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
+    check(name + part);
+    std::vector<N> all(static_cast<std::size_t>(count));
+    tensors_.read_into(name + part, {count}, std::span(all));
+    return std::vector<std::int32_t>(all.begin(), all.end());
+  };
+  io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
+  const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
+  auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
+  auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
+                                     : numbers(".pattern.cols", stored, std::int32_t());
+  try {
+    return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
+  } catch (shape_error const& fault) {
+    throw io_error(
+        message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& patterns,
+                                                  nn::mutable_parameter_list model,
+                                                  optimizer_state* optimizer) const {
+  std::size_t next = 0;
+  const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
+    pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+    if (stored) tensor.reset(*stored);
+    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
+         {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    return stored;
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& tensor = model[i].tensor;
+    pattern const* const stored = read_tensor(names[i], tensor);
+    if (optimizer)
+      for (state_array& array : optimizer->parameters[i]) {
+        array.reset(parameter_sizes::of(tensor));
+        read(names[i] + "." + array.name, tensor, *array.element,
+             detail::shape_in_file(array, tensor, stored), array.bytes.span(),
+             array.per == state_per::element && stored && stored->is_dense());
       }
-    }
-    for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
-    for (auto const& [name, tensor] : tensors_.tensors())
-      if (optimizer && !expected.contains(name) && !equal.contains(name))
-        tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                              expected.size(), ": ", io::in_quotes(name), " is none of them"));
-    return patterns;
   }
+  for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
+}
 
-  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
-    io::safetensor const& found = tensors_.at(name);
-    if (found.dtype != dtype || found.shape != shape)
-      tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
-                            io::detail::tensor_text(found.dtype, found.shape), " but should be ",
-                            io::detail::tensor_text(dtype, shape)));
-    check(name);
-  }
+TESSERA_BODY void checkpoint::set_patterns(std::vector<pattern> const& patterns,
+                                           nn::mutable_parameter_list gradients) {
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
+      gradient.set_pattern(patterns[next++]);
+}
 
-  TESSERA_COLD void expect_size(std::string const& name, any_tensor const& matrix) const {
-    const auto compare = [&](std::string const& found, std::string const& wanted) {
-      if (found != wanted)
-        tensors_.fail(
-            message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
-    };
-    if (version_ >= 2) {
-      const auto found = tensors_.metadata().find(detail::matrix_key(name));
-      compare(found == tensors_.metadata().end() ? "of no known size" : found->second,
-              detail::matrix_text(matrix));
-    } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
-      compare(message("in blocks of ", shape[1], " x ", shape[2]),
-              message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
-    }
-  }
+TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_tensor const& of,
+                                                element_type const& element,
+                                                std::vector<std::int64_t> const& shape,
+                                                std::span<std::byte> to, bool in_rows) const {
+  if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
+  std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
+  tensors_.read_into(name, element.name, shape, rows);
+  detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
+}
 
-  void check(std::string const& name) const {
-    if (version_ >= 2) tensors_.check(name);
-  }
-
-  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
-  TESSERA_COLD pattern read_pattern(std::string const& name, any_tensor const& matrix) const {
-    pattern const& like = matrix.pattern();
-    if (!tensors_.contains(name + ".pattern.cols"))
-      return pattern::dense(like.block_rows(), like.block_cols());
-    expect_size(name, matrix);
-    const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
-      check(name + part);
-      std::vector<N> all(static_cast<std::size_t>(count));
-      tensors_.read_into(name + part, {count}, std::span(all));
-      return std::vector<std::int32_t>(all.begin(), all.end());
-    };
-    io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
-    const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
-    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
-    auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
-                                       : numbers(".pattern.cols", stored, std::int32_t());
-    try {
-      return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
-    } catch (shape_error const& fault) {
-      throw io_error(
-          message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
-    }
-  }
-
-  TESSERA_COLD void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
-                           optimizer_state* optimizer) const {
-    std::size_t next = 0;
-    const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
-      pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
-      if (stored) tensor.reset(*stored);
-      read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
-           {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
-      return stored;
-    };
-    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      any_tensor& tensor = model[i].tensor;
-      pattern const* const stored = read_tensor(names[i], tensor);
-      if (optimizer)
-        for (state_array& array : optimizer->parameters[i]) {
-          array.reset(parameter_sizes::of(tensor));
-          read(names[i] + "." + array.name, tensor, *array.element,
-               detail::shape_in_file(array, tensor, stored), array.bytes.span(),
-               array.per == state_per::element && stored && stored->is_dense());
-        }
-    }
-    for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
-  }
-  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients) {
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
-        gradient.set_pattern(patterns[next++]);
-  }
-
-  /// Reads the stored values of a tensor, or an array that belongs to it.
-  ///   in_rows   they are blocks of a dense matrix, and rows in the file
-  TESSERA_COLD void read(std::string const& name, any_tensor const& of, element_type const& element,
-                         std::vector<std::int64_t> const& shape, std::span<std::byte> to,
-                         bool in_rows) const {
-    if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
-    std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
-    tensors_.read_into(name, element.name, shape, rows);
-    detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
-  }
-
-  std::string path_;
-  io::safetensors_file tensors_;
-  io::json document_;
-  int version_ = checkpoint_version;
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

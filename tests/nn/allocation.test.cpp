@@ -4,6 +4,9 @@
 #include <span>
 
 #include <doctest/doctest.h>
+#ifdef TESSERA_COMPILED
+#include <tessera/compiled.hpp>
+#endif
 #include <support/allocations.hpp>
 #include <support/gradient_check.hpp>
 

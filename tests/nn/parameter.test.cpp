@@ -5,8 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <tessera/core/block_shape.hpp>
-#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/parameter_list.hpp>
 
 namespace parameter_test {
 

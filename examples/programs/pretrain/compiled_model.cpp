@@ -7,9 +7,12 @@
 #include <memory>
 #include <type_traits>
 
+// Of what is compiled this element and block alone.
+#define TESSERA_INSTANCE extern
+#define TESSERA_INSTANCE_ONCE extern
+#define TESSERA_INSTANCE_TYPES(each) each(MODEL_PRECISION, MODEL_BLOCK)
+#include <tessera/compiled.hpp>
 #include <tessera/eval/engines.hpp>
-#include <tessera/nn/recurrent_model.hpp>
-#include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
 

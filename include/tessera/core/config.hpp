@@ -81,12 +81,35 @@ static_assert(sizeof(0.1) == sizeof(double),
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
 
+/// Bodies of functions that are no templates stand behind `#ifdef TESSERA_BODY`: they are inline, or are
+/// compiled once, in the CMake target tessera::compiled.
+#ifndef TESSERA_COMPILED
+#define TESSERA_BODY inline
+#elif defined(TESSERA_COMPILES_BODIES)
+#define TESSERA_BODY
+#endif
+
 /// Checks a belief of the library's own, with the reason why it holds; gone in release builds.
 #ifdef NDEBUG
 #define TESSERA_ASSERT(condition, why) ((void)0)
 #else
 #include <cassert>
 #define TESSERA_ASSERT(condition, why) assert((condition) && (why))
+#endif
+
+// A compiled library of another version or instruction set is refused when the program is linked, by these
+// words.
+#ifdef TESSERA_COMPILED
+#define TESSERA_VERSION_NAME(MAJOR, MINOR, PATCH) version_##MAJOR##_##MINOR##_##PATCH
+#define TESSERA_VERSION_NAME_OF(MAJOR, MINOR, PATCH) TESSERA_VERSION_NAME(MAJOR, MINOR, PATCH)
+#define TESSERA_COMPILED_VERSION \
+  TESSERA_VERSION_NAME_OF(TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH)
+namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
+struct version_and_instruction_set {
+  static void TESSERA_COMPILED_VERSION();
+};
+[[gnu::used]] static void (*const must_link)() = version_and_instruction_set::TESSERA_COMPILED_VERSION;
+}}}  // namespace tessera::TESSERA_ISA::the_compiled_library_must_be_of_the_same
 #endif
 
 namespace tessera { inline namespace TESSERA_ISA {

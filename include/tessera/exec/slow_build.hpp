@@ -16,7 +16,7 @@ TESSERA_COLD inline void warn_of_slow_build() {
 #ifndef TESSERA_QUIET
   static const bool said = [] {
     if (std::getenv("TESSERA_QUIET")) return false;
-#ifndef __OPTIMIZE__
+#if !defined(__OPTIMIZE__) && !defined(TESSERA_COMPILED)  // the library's own code is optimised
     std::fputs(
         "tessera: this program was compiled without optimisation, which makes it a thousand times "
         "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",

@@ -13,12 +13,25 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/parse_number.hpp>
 #include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
+
+/// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
+/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
+/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
+/// O(n log n) for n bytes, and memory as its values need.
+///   source   the name of the text in errors
+///   origin   where it begins in there, in bytes
+///   most     values in the text, which take 20 times its memory; more are an error
+json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0,
+                std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
+
+#ifdef TESSERA_BODY
 
 namespace detail {
 
@@ -226,16 +239,11 @@ class json_parser {
 
 }  // namespace detail
 
-/// The value of a JSON text. Strict: throws io_error with the byte and the expected characters, also for
-/// keys that come twice, integers beyond 64 bits, numbers beyond the largest double, which to_text could not
-/// write, text that is not UTF-8 and nesting deeper than 100. A number too small for a double is zero. Takes
-/// O(n log n) for n bytes, and memory as its values need.
-///   source   the name of the text in errors
-///   origin   where it begins in there, in bytes
-///   most     values in the text, which take 20 times its memory; more are an error
-inline json parse_json(std::string_view text, std::string const& source = "json", std::uint64_t origin = 0,
-                       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) {
+TESSERA_BODY json parse_json(std::string_view text, std::string const& source, std::uint64_t origin,
+                             std::uint64_t most) {
   return detail::json_parser(text, source, origin, most).document();
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

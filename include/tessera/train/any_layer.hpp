@@ -59,15 +59,27 @@ struct layer_functions {
   std::string (*arithmetic)(void const* object, machine const& on);
 };
 
+template <class Layer> struct functions_of_layer {
+  static void refresh(void* object, std::int64_t step);
+  static io::json architecture(void const* object);
+  static io::json::object training_settings(void const* object);
+  static std::string arithmetic(void const* object, machine const& on);
+  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, refresh, architecture,
+                                       training_settings, arithmetic};
+};
+template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
+  nn::refresh(*static_cast<Layer*>(object), step);
+}
+template <class Layer> io::json functions_of_layer<Layer>::architecture(void const* object) {
+  return train::architecture(*static_cast<Layer const*>(object));
+}
+template <class Layer> io::json::object functions_of_layer<Layer>::training_settings(void const* object) {
+  return training_settings_of(*static_cast<Layer const*>(object));
+}
 template <class Layer>
-inline constexpr layer_functions functions_of_layer{
-    nn::detail::walk_tensors<Layer>,
-    [](void* object, std::int64_t step) { nn::refresh(*static_cast<Layer*>(object), step); },
-    [](void const* object) { return train::architecture(*static_cast<Layer const*>(object)); },
-    [](void const* object) { return training_settings_of(*static_cast<Layer const*>(object)); },
-    [](void const* object, machine const& on) {
-      return arithmetic_of_model(*static_cast<Layer const*>(object), on);
-    }};
+std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
+  return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+}
 
 /// What one with gradients can do.
 struct training_functions {
@@ -75,15 +87,19 @@ struct training_functions {
   void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
 };
 
+template <class Layer> struct training_functions_of {
+  using gradients = typename Layer::gradients;
+  static owned_layer zeros_like(void const* object);
+  static void refresh(void* object, std::int64_t step, owned_layer const& of_step);
+  static constexpr training_functions all{zeros_like, refresh};
+};
+template <class Layer> owned_layer training_functions_of<Layer>::zeros_like(void const* object) {
+  return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
+}
 template <class Layer>
-inline constexpr training_functions training_functions_of{
-    [](void const* object) {
-      using gradients = typename Layer::gradients;
-      return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
-    },
-    [](void* object, std::int64_t step, owned_layer const& gradients) {
-      nn::refresh(*static_cast<Layer*>(object), step, gradients.as<typename Layer::gradients>());
-    }};
+void training_functions_of<Layer>::refresh(void* object, std::int64_t step, owned_layer const& of_step) {
+  nn::refresh(*static_cast<Layer*>(object), step, of_step.as<gradients>());
+}
 
 }  // namespace detail
 
@@ -93,7 +109,7 @@ class any_layer {
   template <class Layer>
     requires nn::detail::has_parts<Layer>
   any_layer(Layer const& of TESSERA_LIFETIMEBOUND)
-      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>) {}
+      : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>::all) {}
 
   operator nn::parameter_list() const { return {layer_, functions_->walk}; }
 
@@ -128,7 +144,7 @@ class trainable_layer : public mutable_any_layer {
   template <class Layer>
     requires(nn::detail::has_parts<Layer> && !std::is_const_v<Layer>)
   trainable_layer(Layer& of TESSERA_LIFETIMEBOUND)
-      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>) {}
+      : mutable_any_layer(of), training_(&detail::training_functions_of<Layer>::all) {}
 
   /// See nn::zeros_like and nn::refresh.
   owned_layer zeros_like() const { return training_->zeros_like(layer_); }

@@ -94,14 +94,19 @@ struct arranged_batch<Network> {
     sequences = nn::time_steps(series_at);
     inputs.assign(std::size_t(sequences.tokens()), 0);
     targets.assign(inputs.size(), nn::ignored);
-    for (std::size_t i = 0; i < series; ++i)
+    for (std::size_t i = 0; i < series; ++i) {
+      if (order[i] == 0) first_ = std::int64_t(i);
       for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
         const std::size_t from = begin[order[i]] + t, to = std::size_t(sequences.begin(std::int64_t(t))) + i;
         inputs[to] = shown.inputs[from];
         if (!shown.targets.empty()) targets[to] = shown.targets[from];
       }
+    }
   }
-  static std::int64_t place(std::int64_t at) { return at * panel_tokens; }
+  std::int64_t place(std::int64_t at) const { return sequences.begin(at) + first_; }
+
+ private:
+  std::int64_t first_ = 0;  // of the given sequences, among the series
 };
 
 template <class T> std::vector<float> logits_by_column(panel_matrix<T> const& logits) {

@@ -48,9 +48,91 @@ inline constexpr char const *tensors_file = "tensors.safetensors", *state_file =
 inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
 inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
 
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
+void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
+                     optimizer_state const& optimizer, machine const& on = this_machine());
+
+/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
+/// of blocks in 16 bits where they fit. Training cannot go on from it.
+void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                  machine const& on = this_machine());
+
+/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
+class checkpoint {
+ public:
+  /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
+  explicit checkpoint(std::string const& folder);
+
+  /// The `state` that the program gave to save_checkpoint; a part of this checkpoint.
+  io::json_place state() const& { return place().at("state"); }
+  void state() const&& = delete;
+
+  /// Warnings for a model that is read on this machine: differences that are no errors.
+  std::vector<std::string> notes(any_layer const& model, machine const& on = this_machine()) const;
+
+  /// Throws io_error if a setting of the model is another one in the checkpoint.
+  void require_architecture(any_layer const& model) const;
+
+  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
+  void require_whole() const;
+
+  // `load` finds every tensor and compares its checksum before it changes anything.
+
+  /// Reads the parameters and their patterns.
+  void load(mutable_any_layer const& model) const;
+
+  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
+  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
+  /// parameters of a narrow model, which older ones have.
+  void load(mutable_any_layer const& model, optimizer_state& optimizer,
+            nn::mutable_parameter_list gradients) const;
+
+ private:
+  io::json_place place() const { return io::json_place(document_, path_); }
+
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
+  /// frozen.
+  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
+
+  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
+
+  void expect_size(std::string const& name, any_tensor const& matrix) const;
+
+  void check(std::string const& name) const {
+    if (version_ >= 2) tensors_.check(name);
+  }
+
+  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
+  pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
+
+  void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
+              optimizer_state* optimizer) const;
+  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients);
+
+  /// Reads the stored values of a tensor, or an array that belongs to it.
+  ///   in_rows   they are blocks of a dense matrix, and rows in the file
+  void read(std::string const& name, any_tensor const& of, element_type const& element,
+            std::vector<std::int64_t> const& shape, std::span<std::byte> to, bool in_rows) const;
+
+  std::string path_;
+  io::safetensors_file tensors_;
+  io::json document_;
+  int version_ = checkpoint_version;
+};
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
 /// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
-TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json state, any_layer const& layer,
-                                          optimizer_state const* optimizer, machine const& on) {
+TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::json state,
+                                                any_layer const& layer, optimizer_state const* optimizer,
+                                                machine const& on) {
   const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
@@ -83,263 +165,229 @@ TESSERA_COLD inline void write_checkpoint(std::string const& folder, io::json st
 
 }  // namespace detail
 
-/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
-///   state   the program's own data, returned by checkpoint::state
-///   on      the machine that the model was trained on
-TESSERA_COLD inline void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
-                                         optimizer_state const& optimizer,
-                                         machine const& on = this_machine()) {
+TESSERA_COLD TESSERA_BODY void save_checkpoint(std::string const& folder, io::json state,
+                                               any_layer const& model, optimizer_state const& optimizer,
+                                               machine const& on) {
   detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
 }
 
-/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
-/// of blocks in 16 bits where they fit. Training cannot go on from it.
-TESSERA_COLD inline void save_weights(std::string const& folder, io::json state, any_layer const& model,
-                                      machine const& on = this_machine()) {
+TESSERA_COLD TESSERA_BODY void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                                            machine const& on) {
   detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
 }
 
-/// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
-class checkpoint {
- public:
-  /// Checks that both files are complete, have this format and a known version, and belong to one checkpoint.
-  explicit checkpoint(std::string const& folder)
-      : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
-    version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
-    if (version_ >= 3) tensors_.check_header();
-    const std::string text = io::read_file(path_);
-    const auto hash = tensors_.metadata().find("tessera.state");
-    if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
-      throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
-                             ": one of them was changed or replaced"));
-    document_ = io::parse_json(text, path_);
-    const io::json_place top = place();
-    if (top.at("format").as_string() != checkpoint_format)
-      top.at("format").fail(message("should be \"", checkpoint_format, "\""));
-    if (const auto found = top.at("version").as_integer<int>(); found != version_)
-      top.at("version").fail(message("is ", found, ", but ", tensors_.path(), " is of version ", version_));
-    top.at("arithmetic").as_string();
-    if (version_ >= 3) top.at("architecture").members();
-    top.at("updates").as_integer();
-    top.at("state");
-  }
+TESSERA_BODY checkpoint::checkpoint(std::string const& folder)
+    : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
+  version_ = tensors_.expect_format(checkpoint_format, checkpoint_version);
+  if (version_ >= 3) tensors_.check_header();
+  const std::string text = io::read_file(path_);
+  const auto hash = tensors_.metadata().find("tessera.state");
+  if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
+    throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
+                           ": one of them was changed or replaced"));
+  document_ = io::parse_json(text, path_);
+  const io::json_place top = place();
+  if (top.at("format").as_string() != checkpoint_format)
+    top.at("format").fail(message("should be \"", checkpoint_format, "\""));
+  if (const auto found = top.at("version").as_integer<int>(); found != version_)
+    top.at("version").fail(message("is ", found, ", but ", tensors_.path(), " is of version ", version_));
+  top.at("arithmetic").as_string();
+  if (version_ >= 3) top.at("architecture").members();
+  top.at("updates").as_integer();
+  top.at("state");
+}
 
-  /// The `state` that the program gave to save_checkpoint; a part of this checkpoint.
-  io::json_place state() const& { return place().at("state"); }
-  void state() const&& = delete;
+TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer const& model,
+                                                                     machine const& on) const {
+  std::vector<std::string> all;
+  std::string const& written = place().at("arithmetic").as_string();
+  if (const std::string here = model.arithmetic(on); written != here)
+    all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
+                          ", and is read by one for ", here, ": results will differ in their last bits"));
+  if (version_ < 2)
+    all.push_back(message(path_, " is of version ", version_, ", which has no checksums: tensors that were ",
+                          "changed since they were written would be taken as they are"));
+  if (version_ < 3)
+    all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
+                          "and others that no tensor shows: those of another model would not be noticed"));
+  if (version_ < 4)
+    all.push_back(message(path_, " is of version ", version_,
+                          ", which says nothing of the blocks that heads ",
+                          "see, of residual connections, and of the settings of optimizer, policy and ",
+                          "dropout: others would not be noticed"));
+  return all;
+}
 
-  /// Warnings for a model that is read on this machine: differences that are no errors.
-  TESSERA_COLD std::vector<std::string> notes(any_layer const& model,
-                                              machine const& on = this_machine()) const {
-    std::vector<std::string> all;
-    std::string const& written = place().at("arithmetic").as_string();
-    if (const std::string here = model.arithmetic(on); written != here)
-      all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
-                            ", and is read by one for ", here, ": results will differ in their last bits"));
-    if (version_ < 2)
-      all.push_back(message(path_, " is of version ", version_,
-                            ", which has no checksums: tensors that were ",
-                            "changed since they were written would be taken as they are"));
-    if (version_ < 3)
-      all.push_back(message(path_, " is of version ", version_, ", which says nothing of heads, activations ",
-                            "and others that no tensor shows: those of another model would not be noticed"));
-    if (version_ < 4)
-      all.push_back(message(path_, " is of version ", version_,
-                            ", which says nothing of the blocks that heads ",
-                            "see, of residual connections, and of the settings of optimizer, policy and ",
-                            "dropout: others would not be noticed"));
-    return all;
-  }
+TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const& model) const {
+  if (version_ < 3) return;
+  const auto knows = [&](std::string const& setting) {
+    if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
+    return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
+  };
+  detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
+}
 
-  /// Throws io_error if a setting of the model is another one in the checkpoint.
-  TESSERA_COLD void require_architecture(any_layer const& model) const {
-    if (version_ < 3) return;
-    const auto knows = [&](std::string const& setting) {
-      if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
-      return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
-    };
-    detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
-  }
+TESSERA_BODY void checkpoint::require_whole() const {
+  for (auto const& [name, tensor] : tensors_.tensors()) check(name);
+}
 
-  /// Compares the checksums of all tensors, as `load` does, of a checkpoint that is to be read only later.
-  void require_whole() const {
-    for (auto const& [name, tensor] : tensors_.tensors()) check(name);
-  }
+TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
+  require_architecture(model);
+  const std::vector<pattern> patterns = checked(model, nullptr);
+  assign(patterns, model, nullptr);
+}
 
-  // `load` finds every tensor and compares its checksum before it changes anything.
+TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_state& optimizer,
+                                   nn::mutable_parameter_list gradients) const {
+  require_architecture(model);
+  if (const nn::parameter_list its(model); its.size() != gradients.size())
+    throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
+                              " parameters, but there are gradients of ", gradients.size()));
+  const std::vector<pattern> patterns = checked(model, &optimizer);
+  assign(patterns, model, &optimizer);
+  set_patterns(patterns, gradients);
+  optimizer.updates = place().at("updates").as_integer();
+}
 
-  /// Reads the parameters and their patterns.
-  void load(mutable_any_layer const& model) const {
-    require_architecture(model);
-    const std::vector<pattern> patterns = checked(model, nullptr);
-    assign(patterns, model, nullptr);
-  }
-
-  /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
-  /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
-  /// parameters of a narrow model, which older ones have.
-  void load(mutable_any_layer const& model, optimizer_state& optimizer,
-            nn::mutable_parameter_list gradients) const {
-    require_architecture(model);
-    if (const nn::parameter_list its(model); its.size() != gradients.size())
-      throw shape_error(message("[read ", tensors_.path(), "] the model has ", its.size(),
-                                " parameters, but there are gradients of ", gradients.size()));
-    const std::vector<pattern> patterns = checked(model, &optimizer);
-    assign(patterns, model, &optimizer);
-    set_patterns(patterns, gradients);
-    optimizer.updates = place().at("updates").as_integer();
-  }
-
- private:
-  io::json_place place() const { return io::json_place(document_, path_); }
-
-  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
-  /// frozen.
-  TESSERA_COLD std::vector<pattern> checked(nn::parameter_list const& model,
-                                            optimizer_state const* optimizer) const {
-    if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
-      throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
-                                optimizer->parameters.size(), " parameters, but the model has ", model.size(),
-                                ": initial_state makes one"));
-    std::vector<pattern> patterns;
-    std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
-    const bool any_narrow =
-        std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
-    const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
-      pattern const* stored = nullptr;
-      if (tensor.is_matrix()) {
-        stored = &patterns.emplace_back(read_pattern(name, tensor));
-        if (!stored->is_dense())
-          for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter_list const& model,
+                                                                   optimizer_state const* optimizer) const {
+  if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
+    throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
+                              optimizer->parameters.size(), " parameters, but the model has ", model.size(),
+                              ": initial_state makes one"));
+  std::vector<pattern> patterns;
+  std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+  const bool any_narrow =
+      std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
+  const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
+    pattern const* stored = nullptr;
+    if (tensor.is_matrix()) {
+      stored = &patterns.emplace_back(read_pattern(name, tensor));
+      if (!stored->is_dense())
+        for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
+    }
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+    expected.insert(name);
+    return stored;
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    pattern const* const stored = check_tensor(names[i], model[i].tensor);
+    if (optimizer)
+      for (state_array const& array : optimizer->parameters[i]) {
+        const std::string in_file = names[i] + "." + array.name;
+        expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+        expected.insert(in_file);
       }
-      expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
-      expected.insert(name);
-      return stored;
-    };
-    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      pattern const* const stored = check_tensor(names[i], model[i].tensor);
-      if (optimizer)
-        for (state_array const& array : optimizer->parameters[i]) {
-          const std::string in_file = names[i] + "." + array.name;
-          expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
-          expected.insert(in_file);
-        }
-      if (const std::string master = names[i] + ".master";
-          any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
-        expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
-        equal.insert(master);
+    if (const std::string master = names[i] + ".master";
+        any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
+      expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+      equal.insert(master);
+    }
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
+  for (auto const& [name, tensor] : tensors_.tensors())
+    if (optimizer && !expected.contains(name) && !equal.contains(name))
+      tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
+                            expected.size(), ": ", io::in_quotes(name), " is none of them"));
+  return patterns;
+}
+
+TESSERA_BODY void checkpoint::expect(std::string const& name, std::string_view dtype,
+                                     std::vector<std::int64_t> const& shape) const {
+  io::safetensor const& found = tensors_.at(name);
+  if (found.dtype != dtype || found.shape != shape)
+    tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
+                          io::detail::tensor_text(found.dtype, found.shape), " but should be ",
+                          io::detail::tensor_text(dtype, shape)));
+  check(name);
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::expect_size(std::string const& name,
+                                                       any_tensor const& matrix) const {
+  const auto compare = [&](std::string const& found, std::string const& wanted) {
+    if (found != wanted)
+      tensors_.fail(
+          message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
+  };
+  if (version_ >= 2) {
+    const auto found = tensors_.metadata().find(detail::matrix_key(name));
+    compare(found == tensors_.metadata().end() ? "of no known size" : found->second,
+            detail::matrix_text(matrix));
+  } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
+    compare(message("in blocks of ", shape[1], " x ", shape[2]),
+            message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
+  }
+}
+
+TESSERA_COLD TESSERA_BODY pattern checkpoint::read_pattern(std::string const& name,
+                                                           any_tensor const& matrix) const {
+  pattern const& like = matrix.pattern();
+  if (!tensors_.contains(name + ".pattern.cols")) return pattern::dense(like.block_rows(), like.block_cols());
+  expect_size(name, matrix);
+  const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
+    check(name + part);
+    std::vector<N> all(static_cast<std::size_t>(count));
+    tensors_.read_into(name + part, {count}, std::span(all));
+    return std::vector<std::int32_t>(all.begin(), all.end());
+  };
+  io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
+  const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
+  auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
+  auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
+                                     : numbers(".pattern.cols", stored, std::int32_t());
+  try {
+    return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
+  } catch (shape_error const& fault) {
+    throw io_error(
+        message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& patterns,
+                                                  nn::mutable_parameter_list model,
+                                                  optimizer_state* optimizer) const {
+  std::size_t next = 0;
+  const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
+    pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+    if (stored) tensor.reset(*stored);
+    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
+         {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    return stored;
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& tensor = model[i].tensor;
+    pattern const* const stored = read_tensor(names[i], tensor);
+    if (optimizer)
+      for (state_array& array : optimizer->parameters[i]) {
+        array.reset(parameter_sizes::of(tensor));
+        read(names[i] + "." + array.name, tensor, *array.element,
+             detail::shape_in_file(array, tensor, stored), array.bytes.span(),
+             array.per == state_per::element && stored && stored->is_dense());
       }
-    }
-    for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
-    for (auto const& [name, tensor] : tensors_.tensors())
-      if (optimizer && !expected.contains(name) && !equal.contains(name))
-        tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                              expected.size(), ": ", io::in_quotes(name), " is none of them"));
-    return patterns;
   }
+  for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
+}
 
-  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const {
-    io::safetensor const& found = tensors_.at(name);
-    if (found.dtype != dtype || found.shape != shape)
-      tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
-                            io::detail::tensor_text(found.dtype, found.shape), " but should be ",
-                            io::detail::tensor_text(dtype, shape)));
-    check(name);
-  }
+TESSERA_BODY void checkpoint::set_patterns(std::vector<pattern> const& patterns,
+                                           nn::mutable_parameter_list gradients) {
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
+      gradient.set_pattern(patterns[next++]);
+}
 
-  TESSERA_COLD void expect_size(std::string const& name, any_tensor const& matrix) const {
-    const auto compare = [&](std::string const& found, std::string const& wanted) {
-      if (found != wanted)
-        tensors_.fail(
-            message("matrix ", io::in_quotes(name), " is ", io::excerpt(found), " but should be ", wanted));
-    };
-    if (version_ >= 2) {
-      const auto found = tensors_.metadata().find(detail::matrix_key(name));
-      compare(found == tensors_.metadata().end() ? "of no known size" : found->second,
-              detail::matrix_text(matrix));
-    } else if (auto const& shape = tensors_.at(name).shape; shape.size() == 3) {
-      compare(message("in blocks of ", shape[1], " x ", shape[2]),
-              message("in blocks of ", matrix.block_rows(), " x ", matrix.block_cols()));
-    }
-  }
+TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_tensor const& of,
+                                                element_type const& element,
+                                                std::vector<std::int64_t> const& shape,
+                                                std::span<std::byte> to, bool in_rows) const {
+  if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
+  std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
+  tensors_.read_into(name, element.name, shape, rows);
+  detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
+}
 
-  void check(std::string const& name) const {
-    if (version_ >= 2) tensors_.check(name);
-  }
-
-  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
-  TESSERA_COLD pattern read_pattern(std::string const& name, any_tensor const& matrix) const {
-    pattern const& like = matrix.pattern();
-    if (!tensors_.contains(name + ".pattern.cols"))
-      return pattern::dense(like.block_rows(), like.block_cols());
-    expect_size(name, matrix);
-    const auto numbers = [&]<class N>(std::string const& part, std::int64_t count, N) {
-      check(name + part);
-      std::vector<N> all(static_cast<std::size_t>(count));
-      tensors_.read_into(name + part, {count}, std::span(all));
-      return std::vector<std::int32_t>(all.begin(), all.end());
-    };
-    io::safetensor const& in_file = tensors_.at(name + ".pattern.cols");
-    const std::int64_t stored = in_file.shape.size() == 1 ? in_file.shape[0] : 0;
-    auto row_start = numbers(".pattern.row_start", std::int64_t{like.block_rows()} + 1, std::int32_t());
-    auto cols = in_file.dtype == "U16" ? numbers(".pattern.cols", stored, std::uint16_t())
-                                       : numbers(".pattern.cols", stored, std::int32_t());
-    try {
-      return pattern::from_rows(like.block_rows(), like.block_cols(), std::move(row_start), std::move(cols));
-    } catch (shape_error const& fault) {
-      throw io_error(
-          message("[read ", tensors_.path(), "] the pattern of ", io::in_quotes(name), ": ", fault.what()));
-    }
-  }
-
-  TESSERA_COLD void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
-                           optimizer_state* optimizer) const {
-    std::size_t next = 0;
-    const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
-      pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
-      if (stored) tensor.reset(*stored);
-      read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
-           {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
-      return stored;
-    };
-    const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      any_tensor& tensor = model[i].tensor;
-      pattern const* const stored = read_tensor(names[i], tensor);
-      if (optimizer)
-        for (state_array& array : optimizer->parameters[i]) {
-          array.reset(parameter_sizes::of(tensor));
-          read(names[i] + "." + array.name, tensor, *array.element,
-               detail::shape_in_file(array, tensor, stored), array.bytes.span(),
-               array.per == state_per::element && stored && stored->is_dense());
-        }
-    }
-    for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
-  }
-  static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients) {
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
-        gradient.set_pattern(patterns[next++]);
-  }
-
-  /// Reads the stored values of a tensor, or an array that belongs to it.
-  ///   in_rows   they are blocks of a dense matrix, and rows in the file
-  TESSERA_COLD void read(std::string const& name, any_tensor const& of, element_type const& element,
-                         std::vector<std::int64_t> const& shape, std::span<std::byte> to,
-                         bool in_rows) const {
-    if (!in_rows) return tensors_.read_into(name, element.name, shape, to);
-    std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
-    tensors_.read_into(name, element.name, shape, rows);
-    detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
-  }
-
-  std::string path_;
-  io::safetensors_file tensors_;
-  io::json document_;
-  int version_ = checkpoint_version;
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

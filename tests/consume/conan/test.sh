@@ -33,6 +33,16 @@ cmake --build --preset conan-release
 build/Release/app
 build/Release/variants
 
+echo "==== tessera::compiled, without a type of models, which would take long"
+compiled=(-o 'tessera/*:header_only=False' -o 'tessera/*:march=native' -o 'tessera/*:types=')
+conan create "$checkout" --test-folder "" --build=missing "${settings[@]}" "${compiled[@]}"
+cp -r "$here/compiled" "$build"
+cd "$build/compiled"
+conan install . "${settings[@]}" "${compiled[@]}"
+cmake --preset conan-release
+cmake --build --preset conan-release
+build/Release/compiled
+
 echo "==== what is refused, and says what to do"
 refuses() { # words, options
   local words=$1 said
@@ -46,7 +56,7 @@ refuses "Linux, x86_64" -s arch=armv8 -s compiler.cppstd=20
 
 echo "==== the recipe for the public index, from an archive on disk"
 cd "$build"
-tar -czf tessera.tar.gz -C "$checkout" --transform 's,^,tessera/,' include cmake LICENSE
+tar -czf tessera.tar.gz -C "$checkout" --transform 's,^,tessera/,' include src cmake scripts/gdb packaging/address CMakeLists.txt LICENSE
 python3 "$checkout/packaging/conan_center.py" . --homepage https://tessera.example --archive tessera.tar.gz
 version=$(sed -n 's/^  "\(.*\)":$/\1/p' recipes/tessera/config.yml)
 conan create recipes/tessera/all --version "$version" --build=missing "${settings[@]}"

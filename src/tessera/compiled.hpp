@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+
+#include <tessera/compiled_types.hpp>  // made by CMake of TESSERA_COMPILED_TYPES
+#include <tessera/core/config.hpp>
+#include <tessera/core/float8.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/core/int8.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/nn/combinators.hpp>
+#include <tessera/nn/encoder.hpp>
+#include <tessera/nn/gpt.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/quantised_linear.hpp>
+#include <tessera/nn/recurrent_model.hpp>
+#include <tessera/nn/sequence_classifier.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/train/any_layer.hpp>
+#include <tessera/train/checkpoint.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/token_loss.hpp>
+#include <tessera/train/training.hpp>
+
+// What the CMake target tessera::compiled has compiled already: layers and models of its elements and blocks,
+// and their training. A program that links it includes this header, and is compiled in a quarter of the time;
+// all else it instantiates itself, as ever. The list is the CMake variable TESSERA_COMPILED_TYPES of the
+// library's build.
+
+#ifndef TESSERA_COMPILED
+#error "<tessera/compiled.hpp> is for programs that link the CMake target tessera::compiled"
+#endif
+
+// `extern` in programs, nothing in the library's own source files, which have one type each.
+#ifndef TESSERA_INSTANCE
+#define TESSERA_INSTANCE extern
+#define TESSERA_INSTANCE_ONCE extern
+#define TESSERA_INSTANCE_TYPES TESSERA_COMPILED_TYPES
+#endif
+
+// A model, and what lists of parameters, checkpoints and training need of it.
+#define TESSERA_MODEL_INSTANCE(...)                                                                        \
+  TESSERA_INSTANCE template struct __VA_ARGS__;                                                            \
+  TESSERA_INSTANCE template void nn::detail::walk_tensors<__VA_ARGS__>(void*, nn::detail::tensor_visitor); \
+  TESSERA_INSTANCE template struct train::detail::functions_of_layer<__VA_ARGS__>;                         \
+  TESSERA_INSTANCE template struct train::detail::training_functions_of<__VA_ARGS__>;
+
+// A GPT and a BERT whose weights are layers LINEAR.
+#define TESSERA_TRANSFORMER_INSTANCES(T, B, LINEAR)                                          \
+  TESSERA_INSTANCE template struct nn::stack<T, nn::transformer_block_of<nn::LINEAR<T, B>>>; \
+  TESSERA_INSTANCE template struct nn::stack<                                                \
+      T, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>;                  \
+  TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::transformer_block_of<nn::LINEAR<T, B>>>)          \
+  TESSERA_MODEL_INSTANCE(nn::encoder<T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>)
+
+// The same and their layers.
+#define TESSERA_NARROW_INSTANCES(T, B)                                                \
+  TESSERA_INSTANCE template struct nn::linear<T, B>;                                  \
+  TESSERA_INSTANCE template struct nn::transformer_block<T, B>;                       \
+  TESSERA_INSTANCE template struct nn::transformer_block<T, B, nn::norm_order::post>; \
+  TESSERA_TRANSFORMER_INSTANCES(T, B, linear)
+
+// And other models.
+#define TESSERA_WIDE_INSTANCES(T, B)                    \
+  TESSERA_NARROW_INSTANCES(T, B)                        \
+  TESSERA_MODEL_INSTANCE(nn::sequence_classifier<T, B>) \
+  TESSERA_MODEL_INSTANCE(nn::recurrent_model<T, B>)
+
+#define TESSERA_INSTANCES_float(B) TESSERA_WIDE_INSTANCES(float, B)
+#define TESSERA_INSTANCES_double(B) TESSERA_WIDE_INSTANCES(double, B)
+#define TESSERA_INSTANCES_bfloat16(B) TESSERA_NARROW_INSTANCES(bfloat16, B)
+#define TESSERA_INSTANCES_float16(B) TESSERA_NARROW_INSTANCES(float16, B)
+#define TESSERA_INSTANCES_float8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, float8_linear)
+#define TESSERA_INSTANCES_int8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, int8_linear)
+#define TESSERA_INSTANCES_OF(PRECISION, ROWS) TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS)
+#define TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS) TESSERA_INSTANCES_##PRECISION(block_shape<ROWS>)
+
+// The training of any model.
+#define TESSERA_TRAINING_INSTANCE(...)                                                                      \
+  TESSERA_INSTANCE_ONCE template struct train::any_training<__VA_ARGS__>;                                   \
+  TESSERA_INSTANCE_ONCE template train::token_loss train::detail::accumulate_all(                           \
+      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&,                             \
+      function_ref<train::token_loss(int)>);                                                                \
+  TESSERA_INSTANCE_ONCE template train::step_report train::detail::use_gradients(                           \
+      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&, train::token_loss const&,   \
+      function_ref<void(function_ref<void()>)>);                                                            \
+  TESSERA_INSTANCE_ONCE template train::step_report train::detail::evolving_step(                           \
+      train::any_training<__VA_ARGS__>&, train::step_settings const&, function_ref<train::token_loss(int)>, \
+      function_ref<train::step_report(function_ref<train::token_loss(int)>)>);                              \
+  TESSERA_INSTANCE_ONCE template void train::save(train::any_training<__VA_ARGS__> const&,                  \
+                                                  std::string const&, io::json);                            \
+  TESSERA_INSTANCE_ONCE template void train::resume(train::any_training<__VA_ARGS__>&,                      \
+                                                    train::checkpoint const&, train::other_settings);
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+TESSERA_INSTANCE_TYPES(TESSERA_INSTANCES_OF)
+
+TESSERA_TRAINING_INSTANCE(train::adamw, train::evolving_pattern)
+TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
+
+}}  // namespace tessera::TESSERA_ISA
