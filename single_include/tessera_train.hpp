@@ -28728,7 +28728,7 @@ struct model_size {
 
   /// Throws option_error if a number of bytes would be 2^63 or more.
   model_size const& checked() const {
-    static_cast<void>(moment_bytes());
+    static_cast<void>(detail::product(3, gradient_bytes()));  // moments and masters
     return *this;
   }
 
@@ -28749,10 +28749,6 @@ struct model_size {
     return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
   }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
-  /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
-  std::int64_t moment_bytes() const {
-    return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());
-  }
   /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
   /// that all have targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
@@ -34551,8 +34547,8 @@ inline std::string text_of_patterns(std::vector<pattern> const& of) {
                  " of hash ", hash);
 }
 
-/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as the
-/// names of their types.
+/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as their
+/// setting_name() or, if they have none, as the names of their types.
 template <class Value> io::json json_of_setting([[maybe_unused]] Value const& value) {
   if constexpr (std::is_enum_v<Value>)
     return static_cast<std::int64_t>(value);
@@ -34562,6 +34558,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
     return value;
   else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
     return text_of_patterns(value);
+  else if constexpr (requires { value.setting_name(); })
+    return value.setting_name();
   else
     return name_of_type<Value>();
 }
@@ -36479,6 +36477,24 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
     state.parameters.push_back(std::move(arrays));
   }
   return state;
+}
+
+/// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
+/// optimizer declares for a dense matrix of 64 x 64 in blocks of 16 x 16, for as many values.
+template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::model_size const& size) {
+  constexpr int side = 64;
+  const auto of = [&]<class T>(T) {
+    dense_matrix<T> probe(side, side);
+    const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
+    double bytes = 0;
+    for (state_array& array : detail::declared_state(optimizer, like)) {
+      array.reset(parameter_sizes::of(like.tensor));
+      bytes += static_cast<double>(array.bytes.size());
+    }
+    return bytes / (side * side) * static_cast<double>(size.stored_elements);
+  };
+  if (size.accumulator_bytes == sizeof(double)) return of(double());
+  return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
 }
 
 /// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies

@@ -133,10 +133,11 @@ TEST_CASE("pretrain: its programs say of a checkpoint of another program that it
   }
 }
 
-TEST_CASE("pretrain: with every policy a run that was ended and resumed has the same bits") {
+TEST_CASE("pretrain: with every policy and optimizer a run that was ended and resumed has the same bits") {
   const workplace here;
   for (const std::string policy : {"set", "rigl", "snfs", "deep-r", "gradual"}) {
-    const std::string options = "--only sparse --policy " + policy;
+    const std::string options =
+        "--only sparse --policy " + policy + (policy == "set" ? " --optimizer sgd --momentum 0.8" : "");
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),
                                     here.in("runs/" + policy + "-parts/sparse/step-*"));
@@ -144,6 +145,9 @@ TEST_CASE("pretrain: with every policy a run that was ended and resumed has the 
     const outcome other = shell(here.resume(policy + "-parts", "--policy magnitude"));
     CHECK(other.code == 2);
     CHECK(contains(other, "[--policy] is \"" + policy + "\" in the run to be resumed"));
+    if (policy == "set")
+      CHECK(contains(shell(here.resume("set-parts", "--optimizer adamw")),
+                     "[--optimizer] is \"sgd\" in the run"));
     CHECK(shell(here.resume(policy + "-parts", "--threads 1")).code == 0);
     const std::string last = "/sparse/step-00000060";
     CHECK(same_tensors(here.in("runs/" + policy) + last, here.in("runs/" + policy + "-parts") + last));

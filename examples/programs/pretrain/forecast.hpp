@@ -7,18 +7,25 @@
 #include <vector>
 
 #include <tessera/exec/context.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
 
 #include "disk_room.hpp"
+#include "optimizer.hpp"
 #include "report.hpp"
 #include "text.hpp"
 #include "validation.hpp"
 
 namespace pretrain {
 
+/// Bytes of the optimizer's state.
+inline double state_bytes(settings const& s, nn::model_size const& size) {
+  return train::state_bytes(optimizer_of(s), size);
+}
+
 /// Bytes of all tensors of a training.
 inline double training_bytes(settings const& s, nn::model_size const& size) {
   const std::int64_t tokens = std::int64_t{s.batch} * s.context;
-  return double(size.weight_bytes()) + double(size.gradient_bytes()) + double(size.moment_bytes()) +
+  return double(size.weight_bytes()) + double(size.gradient_bytes()) + state_bytes(s, size) +
          double(size.saved_bytes(tokens)) + double(size.room_bytes(tokens));
 }
 
@@ -52,7 +59,7 @@ inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of
   for (variant const& v : of) {
     const nn::model_size size =
         size_of(begins_dense(s) ? first_description_of(s, v, symbols) : description_of(s, v, symbols));
-    const double first = double(size.weight_bytes()) + double(size.moment_bytes());
+    const double first = double(size.weight_bytes()) + state_bytes(s, size);
     const auto [kept, one] = run.empty() ? checkpoints_to_come{most_checkpoints(s) * first, first}
                                          : bytes_to_come(run + "/" + v.name, most_checkpoints(s), first);
     bytes += kept;
@@ -79,7 +86,7 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
                                "multiply-adds per token",
                                "FLOPs of a step",
                                "bytes of weights",
-                               "  gradients and moments",
+                               "  gradients and optimizer",
                                "  activations",
                                "  all",
                                "steps, about",
@@ -106,7 +113,7 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
                                  quantity(double(size.multiply_adds)),
                                  quantity(step_flops(s, size, symbols)),
                                  bytes(size.weight_bytes()),
-                                 bytes(size.gradient_bytes() + size.moment_bytes()),
+                                 bytes(double(size.gradient_bytes()) + state_bytes(s, size)),
                                  bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),
                                  bytes(training_bytes(s, size)),
                                  quantity(steps),

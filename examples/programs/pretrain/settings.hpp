@@ -43,7 +43,8 @@ struct settings {
   std::uint64_t until_tokens = 0;
   int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
-  double weight_decay = 0.1, clip = 1, mask_share = 0.15;
+  std::string optimizer = "adamw";
+  double momentum = 0.9, weight_decay = 0.1, clip = 1, mask_share = 0.15;
   std::string mask = "words", decay = "cosine";
   bool next_sentence = false;
   std::uint64_t seed = 1;
@@ -141,7 +142,10 @@ inline option_table<settings> const& settings_table() {
          "square root of the steps, in which the warm-up is one (power)"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
-        {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
+        {"optimizer", &s::optimizer, "adamw|sgd",
+         "AdamW (Loshchilov, Hutter 2019), or SGD with momentum, whose rates are greater"},
+        {"momentum", &s::momentum, "[0, 1)", "of SGD"},
+        {"weight-decay", &s::weight_decay, "[0, inf)", "of the optimizer, on matrices"},
         {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
         {"mask-share", &s::mask_share, "(0, 1]", "share of the tokens that a masked model predicts"},
         {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},

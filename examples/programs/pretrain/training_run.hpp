@@ -19,7 +19,6 @@
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/interrupt.hpp>
 #include <tessera/train/loop.hpp>
-#include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/connectivity.hpp>
 #include <tessera/train/sparsity/layer_table.hpp>
 #include <tessera/train/sparsity/model_patterns.hpp>
@@ -29,6 +28,7 @@
 #include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
 
+#include "optimizer.hpp"
 #include "progress.hpp"
 #include "run_record.hpp"
 #include "sparsity.hpp"
@@ -178,16 +178,13 @@ class training_run final : public train::program {
 
  private:
   settings const& asked() const { return origin_.asked; }
-  train::adamw optimizer() const {
-    return {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = asked().weight_decay};
-  }
   std::unique_ptr<train::any_model> new_model() const {
     tessera::tensor_memory::reset_peak();
     return make_model(first_description_of(asked(), variant_, text_.symbols.size()));
   }
   /// Makes gradients and moments.
   void begin_training() {
-    training_.emplace(model_.network->layer(), optimizer());
+    training_.emplace(model_.network->layer(), optimizer_of(asked()));
     // Its gradients would vanish, or overflow.
     if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
   }
@@ -332,7 +329,7 @@ class training_run final : public train::program {
   progress progress_;
   run_record record_;
   model model_;
-  std::optional<train::any_training<train::adamw, chosen_policy>> training_;
+  std::optional<train::any_training<chosen_optimizer, chosen_policy>> training_;
   train::pattern_history history_;  // followed only if patterns evolve
 };
 

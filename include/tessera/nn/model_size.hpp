@@ -124,7 +124,7 @@ struct model_size {
 
   /// Throws option_error if a number of bytes would be 2^63 or more.
   model_size const& checked() const {
-    static_cast<void>(moment_bytes());
+    static_cast<void>(detail::product(3, gradient_bytes()));  // moments and masters
     return *this;
   }
 
@@ -145,10 +145,6 @@ struct model_size {
     return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
   }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
-  /// Bytes of the state of AdamW: two moments, and the masters of narrow weights.
-  std::int64_t moment_bytes() const {
-    return detail::product(element_bytes < accumulator_bytes ? 3 : 2, gradient_bytes());
-  }
   /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
   /// that all have targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }

@@ -57,8 +57,8 @@ inline std::string text_of_patterns(std::vector<pattern> const& of) {
                  " of hash ", hash);
 }
 
-/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as the
-/// names of their types.
+/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as their
+/// setting_name() or, if they have none, as the names of their types.
 template <class Value> io::json json_of_setting([[maybe_unused]] Value const& value) {
   if constexpr (std::is_enum_v<Value>)
     return static_cast<std::int64_t>(value);
@@ -68,6 +68,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
     return value;
   else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
     return text_of_patterns(value);
+  else if constexpr (requires { value.setting_name(); })
+    return value.setting_name();
   else
     return name_of_type<Value>();
 }

@@ -12,8 +12,10 @@
 #include <support/types.hpp>
 #include <train/toy_model.hpp>
 
+#include <tessera/nn/model_size.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/training.hpp>
 
@@ -246,6 +248,24 @@ template <class T, class Block> void check_all() {
 TEST_CASE_TEMPLATE("own optimizers: train, are saved and go on with the same bits", T, float, double,
                    bfloat16) {
   check_all<T, block_shape<4>>();
+}
+template <class T> struct one_matrix {
+  dense_matrix<T> w{64, 64};
+  static void parts(auto& each, auto&... of) { each("w", of.w...); }
+};
+TEST_CASE_TEMPLATE("own optimizers: the size of a state is told by that of a model", T, float, double,
+                   bfloat16) {
+  const one_matrix<T> m;
+  const auto size = nn::model_size::of<T>().matrix(64, 64, 1, {16, 16}).part(nn::model_size::of<T>());
+  const auto check = [&](auto const& by) {
+    std::size_t bytes = 0;
+    for (train::state_array const& array : train::initial_state(by, m).parameters[0])
+      bytes += array.bytes.size();
+    CHECK(bytes > 0);
+    CHECK(train::state_bytes(by, size) == double(bytes));
+  };
+  check(train::adamw{}), check(train::sgd{}), check(lion{}), check(factored{}), check(adamw_8_bits{}),
+      check(adamw_by_block{});
 }
 TEST_CASE_TEMPLATE("own optimizers: of any block", Block, block_shape<1>, block_shape<3, 5>) {
   check_all<float, Block>();

@@ -11,13 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
@@ -213,6 +216,24 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
     state.parameters.push_back(std::move(arrays));
   }
   return state;
+}
+
+/// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
+/// optimizer declares for a dense matrix of 64 x 64 in blocks of 16 x 16, for as many values.
+template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::model_size const& size) {
+  constexpr int side = 64;
+  const auto of = [&]<class T>(T) {
+    dense_matrix<T> probe(side, side);
+    const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
+    double bytes = 0;
+    for (state_array& array : detail::declared_state(optimizer, like)) {
+      array.reset(parameter_sizes::of(like.tensor));
+      bytes += static_cast<double>(array.bytes.size());
+    }
+    return bytes / (side * side) * static_cast<double>(size.stored_elements);
+  };
+  if (size.accumulator_bytes == sizeof(double)) return of(double());
+  return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
 }
 
 /// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies

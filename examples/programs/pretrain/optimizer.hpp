@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <variant>
+
+#include <tessera/core/element.hpp>
+#include <tessera/exec/context.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
+#include <tessera/train/optimizers/sgd.hpp>
+
+#include "settings.hpp"
+
+namespace pretrain {
+
+/// The optimizer that a run has chosen, as one.
+struct chosen_optimizer {
+  std::variant<train::adamw, train::sgd> chosen;
+
+  /// In a checkpoint it is the optimizer itself.
+  std::string setting_name() const { return std::holds_alternative<train::adamw>(chosen) ? "adamw" : "sgd"; }
+  static void parts(auto& each, auto const& of) {
+    std::visit([&](auto const& o) { each("", o); }, of.chosen);
+  }
+  void check() const {
+    std::visit([](auto const& o) { o.check(); }, chosen);
+  }
+  void state(train::state_list& each, tessera::any_tensor const& parameter) const {
+    std::visit([&](auto const& o) { o.state(each, parameter); }, chosen);
+  }
+  template <tessera::element T>
+  void step(tessera::context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+    std::visit([&](auto const& o) { o.step(ctx, now, of); }, chosen);
+  }
+};
+
+inline chosen_optimizer optimizer_of(settings const& s) {
+  if (s.optimizer == "sgd") return {train::sgd{.momentum = s.momentum, .weight_decay = s.weight_decay}};
+  return {train::adamw{.beta1 = 0.9, .beta2 = 0.99, .weight_decay = s.weight_decay}};
+}
+
+}  // namespace pretrain
