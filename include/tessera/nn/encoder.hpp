@@ -13,6 +13,7 @@
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/sequence_head.hpp>
+#include <tessera/nn/token_prediction.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
@@ -213,12 +214,8 @@ struct encoder : encoder_body<T, Block, Layer> {
   masked_token_head<T, Op> head;
   sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
 
-  struct saved : body::saved {
-    panel_matrix<T> counted;  // the columns of top that have a target
-    counted_tokens targets;
+  struct saved : body::saved, token_prediction<T>::saved {
     typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
     typename sequence_head<T>::saved next_sentence;
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
@@ -284,11 +281,9 @@ double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int
   s.targets.choose(targets);
   s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
   this->encode(in, s, p);
-  panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-  fit(s.logits, config.vocabulary, top.tokens());
-  head.forward(token_embedding.table, top, s.logits, s.head, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(
+      s.top, config.vocabulary, s, p, count,
+      [&](auto const& x, auto& logits) { head.forward(token_embedding.table, x, logits, s.head, p); });
 }
 
 template <element T, class Block, class Layer, class Op>
@@ -315,29 +310,19 @@ void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>
 template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
                                            panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  s.loss.has_gradient = false;
   this->encode(in, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  fit(logits, config.vocabulary, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  token_prediction<T>::predict(
+      s.top, positions, config.vocabulary, logits, s, p,
+      [&](auto const& x, auto& to) { head.forward(token_embedding.table, x, to, s.head, p); });
 }
 
 template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
                                             pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
   const auto dtop = p.borrow(config.hidden);
-  const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
-    head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
-  };
-  if (s.targets.all()) {
-    head_backward(s.top, *dtop);
-  } else {
-    const auto dcounted = p.borrow(config.hidden, s.targets.count());
-    head_backward(s.counted, *dcounted);
-    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
+  });
   if (s.next_sentence.loss.has_gradient) {
     const auto dnext = p.borrow(config.hidden);
     next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);

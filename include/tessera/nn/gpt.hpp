@@ -11,6 +11,7 @@
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/model_size.hpp>
+#include <tessera/nn/token_prediction.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
@@ -31,14 +32,11 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   stack<T, Layer> blocks;
   layer_norm<T> final_norm;
 
-  struct saved {
+  struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
-    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+    panel_matrix<T> embedded, top;
     typename stack<T, Layer>::saved blocks;
-    counted_tokens targets;
     typename layer_norm<T>::saved final_norm;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -110,28 +108,21 @@ double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::spa
   require_tokens(targets, p, "targets");
   s.targets.choose(targets);
   compute_top(ids, s, p);
-  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
+                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, s, p); });
 }
 
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
                                     pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
-  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  {
-    const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
-    run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-        g.token_embedding.table += sampled(s.logits * transposed(*n)));
-    if (s.targets.all()) {
-      final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
-    } else {
-      final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
-      run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
-    }
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    const auto dn = p.borrow(config.hidden, x.tokens());
+    panel_matrix<T>& n = dhead;  // until it is the gradient
+    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+        g.token_embedding.table += sampled(s.logits * transposed(n)));
+    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
+  });
   blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
@@ -143,11 +134,9 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
                                    panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
   require_tokens(ids, p);
-  s.loss.has_gradient = false;
   compute_top(ids, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  compute_logits(s.counted, logits, s, p);
+  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
+                               [&](auto const& x, auto& to) { compute_logits(x, to, s, p); });
 }
 
 template <element T, class Block, class Layer>
@@ -165,7 +154,6 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
   final_norm.resize(s.final_norm, top.tokens());
-  fit(logits, config.vocabulary, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
 }

@@ -15,6 +15,7 @@
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/recurrent.hpp>
+#include <tessera/nn/token_prediction.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -59,12 +60,9 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   stack<T, Cell> cells;
   feature_vector<accumulator_t<T>> bias;
 
-  struct saved {
-    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+  struct saved : token_prediction<T>::saved {
+    panel_matrix<T> embedded, top;
     typename stack<T, Cell>::saved cells;
-    counted_tokens targets;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
@@ -136,23 +134,18 @@ double recurrent_model<T, Block, Cell>::forward(std::span<std::int32_t const> id
   require_tokens(targets, p, "targets");
   s.targets.choose(targets);
   compute_top(ids, s, p);
-  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
+                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, p); });
 }
 
 template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
                                                gradients& g, pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
-  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  {
-    const auto dcounted = p.borrow(config.hidden, top.tokens());
-    run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-        g.token_embedding.table += sampled(s.logits * transposed(top)));
-    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    run(p.ctx, dhead = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+        g.token_embedding.table += sampled(s.logits * transposed(x)));
+  });
   if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
   cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
@@ -163,11 +156,9 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::predict(std::span<std::int32_t const> ids,
                                               std::span<std::int32_t const> positions,
                                               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  s.loss.has_gradient = false;
   compute_top(ids, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  compute_logits(s.counted, logits, p);
+  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
+                               [&](auto const& x, auto& to) { compute_logits(x, to, p); });
 }
 
 template <element T, class Block, class Cell>
@@ -185,7 +176,6 @@ void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> 
 template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
                                                      pass<T> const& p) const {
-  fit(logits, config.vocabulary, top.tokens());
   run(p.ctx, logits = token_embedding.table * top + bias);
 }
 
