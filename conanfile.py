@@ -81,8 +81,9 @@ class Tessera(ConanFile):
             CMake(self).install(component="compiled")
             rmdir(self, os.path.join(self.package_folder, "lib", "cmake"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
-        for module in self._cmake_modules:
-            copy(self, module, self.source_folder, self.package_folder)
+        copy(self, "tessera-*.cmake", os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, "cmake"))
+        for source in ("once.cpp", "type.cpp.in", "tessera/compiled.hpp"):  # for other instruction sets
+            copy(self, source, os.path.join(self.source_folder, "src"), os.path.join(self.package_folder, "cmake", "src"))
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     @property

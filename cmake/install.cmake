@@ -17,7 +17,9 @@ export(EXPORT tessera NAMESPACE tessera:: FILE tessera-targets.cmake)
 configure_package_config_file(cmake/tessera-config.cmake.in tessera-config.cmake INSTALL_DESTINATION ${package_dir})
 configure_file(cmake/tessera-config-version.cmake.in tessera-config-version.cmake @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/tessera-config-version.cmake
-  cmake/tessera-build-type.cmake cmake/tessera-variants.cmake DESTINATION ${package_dir} ${when})
+  cmake/tessera-build-type.cmake cmake/tessera-variants.cmake cmake/tessera-compiled-types.cmake
+  DESTINATION ${package_dir} ${when})
+install(DIRECTORY src DESTINATION ${package_dir} ${when} PATTERN CMakeLists.txt EXCLUDE)  # for other instruction sets
 
 configure_file(cmake/tessera.pc.in tessera.pc @ONLY)
 install(FILES scripts/gdb/tessera.py DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/gdb ${when})

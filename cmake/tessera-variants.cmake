@@ -1,10 +1,13 @@
-# tessera_add_variants(NAME SOURCES file… [VARIANTS set…])
+# tessera_add_variants(NAME SOURCES file… [VARIANTS set…] [TYPES type…])
 # A library NAME of source files that are compiled once for each instruction set: baseline, avx2, avx512, avx512_bf16,
-# avx512_amx. Functions that <tessera/core/dispatch.hpp> declares are chosen when the program runs.
+# avx512_amx. Functions that <tessera/core/dispatch.hpp> declares are chosen when the program runs. With TYPES, such as
+# float_16x16, they may include <tessera/compiled.hpp>, which is then compiled for each instruction set, too.
+include(${CMAKE_CURRENT_LIST_DIR}/tessera-compiled-types.cmake)
+
 function(tessera_add_variants name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;VARIANTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;VARIANTS;TYPES")
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "tessera_add_variants(${name} …): say SOURCES file… [VARIANTS set…]")
+    message(FATAL_ERROR "tessera_add_variants(${name} …): say SOURCES file… [VARIANTS set…] [TYPES type…]")
   endif()
   if(NOT CMAKE_OBJCOPY OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     message(FATAL_ERROR "tessera_add_variants(${name} …): needs objcopy, and an x86-64 CPU")
@@ -32,9 +35,17 @@ function(tessera_add_variants name)
   endif()
   set_property(GLOBAL PROPERTY TESSERA_VARIANTS ${arg_VARIANTS})
 
+  set(compiled_sources "")
+  if(arg_TYPES)
+    tessera_compiled_types(${CMAKE_CURRENT_BINARY_DIR}/${name}_types ${arg_TYPES})
+  endif()
   foreach(set IN LISTS arg_VARIANTS)
     set(objects ${name}_${set})
-    add_library(${objects} OBJECT ${arg_SOURCES})
+    add_library(${objects} OBJECT ${arg_SOURCES} ${compiled_sources})
+    if(arg_TYPES)
+      target_compile_definitions(${objects} PRIVATE TESSERA_COMPILED)
+      target_include_directories(${objects} PRIVATE ${compiled_include_dirs})
+    endif()
     target_link_libraries(${objects} PRIVATE tessera::tessera)
     target_compile_definitions(${objects} PRIVATE ${definitions})
     target_compile_options(${objects} PRIVATE ${flags_${set}} $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)

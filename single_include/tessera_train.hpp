@@ -30444,6 +30444,65 @@ template <element T> struct sequence_head {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/token_prediction.hpp
+#ifndef TESSERA_SINGLE_NN_TOKEN_PREDICTION
+#define TESSERA_SINGLE_NN_TOKEN_PREDICTION
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The end of a model that predicts tokens, from the result of its last layer, `top` (hidden, tokens), to the
+/// loss. The model computes logits (vocabulary, tokens) of some tokens of it, x; others never meet the
+/// vocabulary.
+template <element T> struct token_prediction {
+  struct saved {
+    panel_matrix<T> counted;  // the columns of top that have a target
+    counted_tokens targets;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+
+  /// The loss of the tokens that s.targets has chosen: see cross_entropy.
+  ///   compute   compute(x, logits)
+  template <class Compute>
+  static double forward(panel_matrix<T> const& top, std::int64_t vocabulary, saved& s, pass<T> const& p,
+                        double count, Compute&& compute) {
+    panel_matrix<T> const& x = s.targets.pick(top, s.counted, p);
+    fit(s.logits, vocabulary, x.tokens());
+    compute(x, s.logits);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// The gradient dtop by top. Throws error unless the forward was that of a training pass.
+  ///   compute   compute(x, dx): the gradient by x, out of that by the logits, which is s.logits
+  template <class Compute>
+  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, pass<T> const& p,
+                       Compute&& compute) {
+    cross_entropy<T>::require_gradient(s.loss);
+    if (s.targets.all()) return compute(top, dtop);
+    const auto dcounted = p.borrow(top.features(), s.targets.count());
+    compute(s.counted, *dcounted);
+    run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
+  }
+
+  /// The logits of the tokens at some positions.
+  template <class Compute>
+  static void predict(panel_matrix<T> const& top, std::span<std::int32_t const> positions,
+                      std::int64_t vocabulary, panel_matrix<T>& logits, saved& s, pass<T> const& p,
+                      Compute&& compute) {
+    s.loss.has_gradient = false;
+    fit(s.counted, top.features(), std::int64_t(positions.size()));
+    fit(logits, vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, top, positions));
+    compute(s.counted, logits);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/mlp.hpp
 #ifndef TESSERA_SINGLE_NN_MLP
 #define TESSERA_SINGLE_NN_MLP
@@ -31096,12 +31155,8 @@ struct encoder : encoder_body<T, Block, Layer> {
   masked_token_head<T, Op> head;
   sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
 
-  struct saved : body::saved {
-    panel_matrix<T> counted;  // the columns of top that have a target
-    counted_tokens targets;
+  struct saved : body::saved, token_prediction<T>::saved {
     typename masked_token_head<T, Op>::saved head;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
     typename sequence_head<T>::saved next_sentence;
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
@@ -31167,11 +31222,9 @@ double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int
   s.targets.choose(targets);
   s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
   this->encode(in, s, p);
-  panel_matrix<T> const& top = s.targets.pick(s.top, s.counted, p);
-  fit(s.logits, config.vocabulary, top.tokens());
-  head.forward(token_embedding.table, top, s.logits, s.head, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(
+      s.top, config.vocabulary, s, p, count,
+      [&](auto const& x, auto& logits) { head.forward(token_embedding.table, x, logits, s.head, p); });
 }
 
 template <element T, class Block, class Layer, class Op>
@@ -31198,29 +31251,19 @@ void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>
 template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
                                            panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  s.loss.has_gradient = false;
   this->encode(in, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  fit(logits, config.vocabulary, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  head.forward(token_embedding.table, s.counted, logits, s.head, p);
+  token_prediction<T>::predict(
+      s.top, positions, config.vocabulary, logits, s, p,
+      [&](auto const& x, auto& to) { head.forward(token_embedding.table, x, to, s.head, p); });
 }
 
 template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
                                             pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
   const auto dtop = p.borrow(config.hidden);
-  const auto head_backward = [&](panel_matrix<T> const& x, panel_matrix<T>& to) {
-    head.backward(token_embedding.table, x, s.head, s.logits, to, g.token_embedding.table, g.head, p);
-  };
-  if (s.targets.all()) {
-    head_backward(s.top, *dtop);
-  } else {
-    const auto dcounted = p.borrow(config.hidden, s.targets.count());
-    head_backward(s.counted, *dcounted);
-    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
+  });
   if (s.next_sentence.loss.has_gradient) {
     const auto dnext = p.borrow(config.hidden);
     next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
@@ -31256,14 +31299,11 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   stack<T, Layer> blocks;
   layer_norm<T> final_norm;
 
-  struct saved {
+  struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
-    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+    panel_matrix<T> embedded, top;
     typename stack<T, Layer>::saved blocks;
-    counted_tokens targets;
     typename layer_norm<T>::saved final_norm;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -31335,28 +31375,21 @@ double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::spa
   require_tokens(targets, p, "targets");
   s.targets.choose(targets);
   compute_top(ids, s, p);
-  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, s, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
+                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, s, p); });
 }
 
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
                                     pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
-  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  {
-    const auto n = p.borrow(config.hidden, top.tokens()), dn = p.borrow(config.hidden, top.tokens());
-    run(p.ctx, *n = final_norm.value(top, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-        g.token_embedding.table += sampled(s.logits * transposed(*n)));
-    if (s.targets.all()) {
-      final_norm.backward(top, s.final_norm, *dn, *dtop, g.final_norm, p);
-    } else {
-      final_norm.backward(top, s.final_norm, *dn, *n, g.final_norm, p);
-      run(p.ctx, scatter_tokens(*dtop, *n, s.targets.positions()));
-    }
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    const auto dn = p.borrow(config.hidden, x.tokens());
+    panel_matrix<T>& n = dhead;  // until it is the gradient
+    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+        g.token_embedding.table += sampled(s.logits * transposed(n)));
+    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
+  });
   blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
@@ -31368,11 +31401,9 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
                                    panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
   require_tokens(ids, p);
-  s.loss.has_gradient = false;
   compute_top(ids, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  compute_logits(s.counted, logits, s, p);
+  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
+                               [&](auto const& x, auto& to) { compute_logits(x, to, s, p); });
 }
 
 template <element T, class Block, class Layer>
@@ -31390,7 +31421,6 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
   final_norm.resize(s.final_norm, top.tokens());
-  fit(logits, config.vocabulary, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
 }
@@ -32490,12 +32520,9 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   stack<T, Cell> cells;
   feature_vector<accumulator_t<T>> bias;
 
-  struct saved {
-    panel_matrix<T> embedded, top, counted;  // counted: the columns of top that have a target
+  struct saved : token_prediction<T>::saved {
+    panel_matrix<T> embedded, top;
     typename stack<T, Cell>::saved cells;
-    counted_tokens targets;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
   };
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
@@ -32567,23 +32594,18 @@ double recurrent_model<T, Block, Cell>::forward(std::span<std::int32_t const> id
   require_tokens(targets, p, "targets");
   s.targets.choose(targets);
   compute_top(ids, s, p);
-  compute_logits(s.targets.pick(s.top, s.counted, p), s.logits, p);
-  return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                    p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
+                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, p); });
 }
 
 template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
                                                gradients& g, pass<T> const& p) const {
-  cross_entropy<T>::require_gradient(s.loss);
-  panel_matrix<T> const& top = s.targets.all() ? s.top : s.counted;
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  {
-    const auto dcounted = p.borrow(config.hidden, top.tokens());
-    run(p.ctx, *dcounted = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-        g.token_embedding.table += sampled(s.logits * transposed(top)));
-    run(p.ctx, scatter_tokens(*dtop, *dcounted, s.targets.positions()));
-  }
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    run(p.ctx, dhead = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
+        g.token_embedding.table += sampled(s.logits * transposed(x)));
+  });
   if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
   cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
@@ -32594,11 +32616,9 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::predict(std::span<std::int32_t const> ids,
                                               std::span<std::int32_t const> positions,
                                               panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  s.loss.has_gradient = false;
   compute_top(ids, s, p);
-  fit(s.counted, config.hidden, std::int64_t(positions.size()));
-  run(p.ctx, gather_tokens(s.counted, s.top, positions));
-  compute_logits(s.counted, logits, p);
+  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
+                               [&](auto const& x, auto& to) { compute_logits(x, to, p); });
 }
 
 template <element T, class Block, class Cell>
@@ -32616,7 +32636,6 @@ void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> 
 template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
                                                      pass<T> const& p) const {
-  fit(logits, config.vocabulary, top.tokens());
   run(p.ctx, logits = token_embedding.table * top + bias);
 }
 

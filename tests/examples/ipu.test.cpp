@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include <common/options_help.hpp>
 #include <doctest/doctest.h>
 #include <examples/shell.hpp>
 #include <io/scratch_folder.hpp>
 #include <ipu/settings.hpp>
-#include <pretrain/options_help.hpp>
 
 #include <tessera/io/json_parser.hpp>
 
@@ -192,18 +192,18 @@ TEST_CASE("ipu: every option is used by a command, which lists it, and the other
   const std::string names[] = {"plan", "emulate", "sweep", "map", "train", "host"};
   for (auto const& group : ipu_program::table())
     for (auto const& row : group.options) {
-      if (row.role == pretrain::option_role::command) continue;
+      if (row.role == programs::option_role::command) continue;
       CAPTURE(std::string(row.name));
       std::size_t used = 0;
       for (std::string const& command : names) {
-        const bool uses = pretrain::among(row.commands, command);
-        const std::vector<pretrain::given_option> given{{std::string(row.name), {"x"}, "--x"}};
+        const bool uses = programs::among(row.commands, command);
+        const std::vector<programs::given_option> given{{std::string(row.name), {"x"}, "--x"}};
         if (uses)
-          CHECK_NOTHROW(pretrain::require_used(ipu_program::table(), given, command));
+          CHECK_NOTHROW(programs::require_used(ipu_program::table(), given, command));
         else
-          CHECK_THROWS_AS(pretrain::require_used(ipu_program::table(), given, command),
+          CHECK_THROWS_AS(programs::require_used(ipu_program::table(), given, command),
                           tessera::option_error);
-        CHECK(contains(pretrain::help_text(ipu_program::table(), command),
+        CHECK(contains(programs::help_text(ipu_program::table(), command),
                        "  --" + std::string(row.name) + " ") == uses);
         used += uses;
       }

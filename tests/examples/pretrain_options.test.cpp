@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <string>
 
+#include <common/guarded_main.hpp>
+#include <common/options_help.hpp>
 #include <doctest/doctest.h>
-#include <pretrain/guarded_main.hpp>
 #include <pretrain/new_settings.hpp>
-#include <pretrain/options_help.hpp>
 #include <pretrain/reader_settings.hpp>
 #include <pretrain/run_folder.hpp>
 #include <pretrain/run_record.hpp>

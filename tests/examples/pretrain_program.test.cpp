@@ -610,40 +610,6 @@ TEST_CASE("pretrain: a GPT on the pieces of words writes text again") {
   CHECK(contains(shell(here.generate("a", "--prompt 'of 12'")), "of 12"));
 }
 
-TEST_CASE(
-    "pretrain: a model that is not compiled, or is of another build, is refused before anything is done") {
-  const workplace here;
-  fs::copy_file(PRETRAIN, here.in("pretrain"));
-  const std::string module = here.in("models/float_16x16.so");
-  const auto refused = [&](std::string const& message) {
-    const outcome result =
-        shell(here.in("pretrain") + here.pretrain("a").substr(std::string(PRETRAIN).size()));
-    CHECK(result.code == 2);
-    CHECK(contains(result, "pretrain: [model] " + module + " " + message));
-    CHECK(contains(result, "--target model_float_16x16"));
-    CHECK(!fs::exists(here.in("runs")));
-  };
-  refused("does not exist");
-  fs::create_directories(module);
-  refused("is not a file");
-  fs::remove(module);
-  const std::string built = fs::path(PRETRAIN).parent_path().string() + "/models/";
-  const auto copied = [&](std::string const& from) {
-    fs::copy_file(from, module, fs::copy_options::overwrite_existing);
-  };
-  copied(built + "float_16x16.so");
-  fs::resize_file(module, 100'000);
-  refused("is not whole");
-  put(module, "half of a modu");
-  refused("is not whole");
-  copied(built + "int8_16x16.so");
-  refused("is the module int8_16x16");
-  copied(OTHER_MODULE);
-  refused("was compiled with other sources, flags or another compiler (of another compiler)");
-  copied(built + "float_16x16.so");
-  CHECK(shell(here.in("pretrain") + here.pretrain("a").substr(std::string(PRETRAIN).size())).code == 0);
-}
-
 TEST_SUITE_BEGIN("slow");
 
 TEST_CASE("pretrain: a run that is killed again and again ends with the same bits") {

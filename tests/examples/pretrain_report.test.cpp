@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include <common/progress.hpp>
 #include <doctest/doctest.h>
 #include <pretrain/curves.hpp>
 #include <pretrain/pattern_points.hpp>
-#include <pretrain/progress.hpp>
 #include <pretrain/report.hpp>
 #include <pretrain/run_folder.hpp>
 #include <pretrain/tensorboard.hpp>

@@ -16,15 +16,15 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/tessera.hpp>
 
-#include "../pretrain/format.hpp"
-#include "../pretrain/guarded_main.hpp"
-#include "../pretrain/options_help.hpp"
-#include "../pretrain/table.hpp"
+#include "../common/format.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
+#include "../common/table.hpp"
 
 namespace advise { namespace {
 
 using namespace tessera;
-using pretrain::fixed, pretrain::number, pretrain::table, pretrain::table_row;
+using programs::fixed, programs::number, programs::table, programs::table_row;
 
 struct settings {
   int rows = 3072, cols = 768, tokens = 4096, threads = 0;
@@ -33,9 +33,9 @@ struct settings {
   bool check = false, break_even = false, help = false;
 };
 
-pretrain::option_table<settings> const& options() {
+programs::option_table<settings> const& options() {
   using s = settings;
-  static const pretrain::option_table<settings> all{
+  static const programs::option_table<settings> all{
       {"Weight",
        {{"rows", &s::rows, "[1, 1000000]", "outputs of the layer"},
         {"cols", &s::cols, "[1, 1000000]", "its inputs"},
@@ -136,24 +136,24 @@ void require_memory(settings const& s) {
   const double weight = double(s.rows) * s.cols, activations = (double(s.rows) + s.cols) * s.tokens;
   const double bytes = (s.element == "float" ? 4 : 2) * (weight + activations) + 4 * weight;
   if (bytes > memory)
-    pretrain::refuse("memory", message("a dense weight and the activations need ", pretrain::quantity(bytes),
-                                       "B, but this machine has ", pretrain::quantity(memory),
+    programs::refuse("memory", message("a dense weight and the activations need ", programs::quantity(bytes),
+                                       "B, but this machine has ", programs::quantity(memory),
                                        "B; make --rows, --cols or --tokens smaller"));
 }
 
 int main_of(std::vector<std::string> const& arguments) {
   settings s;
-  const auto given = pretrain::read_arguments(options(), arguments);
-  pretrain::assign(options(), s, given);
+  const auto given = programs::read_arguments(options(), arguments);
+  programs::assign(options(), s, given);
   if (s.help) {
     std::printf(
         "advise: which block size for a weight on this machine\n\nusage: advise [--option value …]\n%s",
-        pretrain::help_text(options()).c_str());
+        programs::help_text(options()).c_str());
     return 0;
   }
   for (std::string const name : {"check", "density"})
     if (s.break_even && is_said(given, name))
-      pretrain::refuse("--" + name, "has no meaning with --break-even; leave it out");
+      programs::refuse("--" + name, "has no meaning with --break-even; leave it out");
   require_memory(s);
   context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
   std::printf("W (%d, %d), %s, %d tokens, %d threads, %s\n\n", s.rows, s.cols, s.element.c_str(), s.tokens,
@@ -167,4 +167,4 @@ int main_of(std::vector<std::string> const& arguments) {
 
 }}  // namespace advise
 
-int main(int argc, char** argv) { return pretrain::guarded_main("advise", argc, argv, advise::main_of); }
+int main(int argc, char** argv) { return programs::guarded_main("advise", argc, argv, advise::main_of); }

@@ -8,8 +8,8 @@
 
 #include <tessera/io/file.hpp>
 
-#include "../pretrain/guarded_main.hpp"
-#include "../pretrain/options_help.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "commands.hpp"
 #include "settings.hpp"
 
@@ -33,11 +33,11 @@ int print_help() {
       "ipu: sparse products and training steps on an emulated machine of 1472 tiles\n\nusage: ipu COMMAND "
       "[--option value …]\n\n");
   for (auto const& c : commands) std::printf("  %-9s %s\n", c.name, c.what);
-  std::printf("%s", pretrain::help_text(table()).c_str());
+  std::printf("%s", programs::help_text(table()).c_str());
   return 0;
 }
 int print_help(command_row const& c) {
-  std::printf("ipu %s: %s\n%s", c.name, c.what, pretrain::help_text(table(), c.name).c_str());
+  std::printf("ipu %s: %s\n%s", c.name, c.what, programs::help_text(table(), c.name).c_str());
   return 0;
 }
 
@@ -48,8 +48,8 @@ int main_of(std::vector<std::string> arguments) {
   for (auto const& c : commands) {
     if (name != c.name) continue;
     settings s;
-    const auto given = pretrain::read_arguments(table(), arguments);
-    pretrain::assign(table(), s, given);
+    const auto given = programs::read_arguments(table(), arguments);
+    programs::assign(table(), s, given);
     if (s.help) return print_help(c);
     require_effect(s, given, name);
     s.one_mode = is_said(given, "mode");
@@ -64,4 +64,4 @@ int main_of(std::vector<std::string> arguments) {
 
 }}  // namespace ipu_program
 
-int main(int argc, char** argv) { return pretrain::guarded_main("ipu", argc, argv, ipu_program::main_of); }
+int main(int argc, char** argv) { return programs::guarded_main("ipu", argc, argv, ipu_program::main_of); }

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "../pretrain/options.hpp"
+#include "../common/options.hpp"
 
 namespace ipu_program {
 
-using pretrain::string_list;
+using programs::string_list;
 
 /// What the commands of this program are told.
 struct settings {
@@ -38,15 +38,15 @@ struct settings {
   bool one_mode = false;  ///< whether --mode was said: plan then shows that product alone
 };
 
-inline pretrain::option_table<settings> const& table() {
+inline programs::option_table<settings> const& table() {
   using s = settings;
-  using enum pretrain::option_role;
+  using enum programs::option_role;
   // The commands that use an option.
   constexpr char const *one = "plan|emulate|host", *planned = "plan|emulate", *many = "sweep|map",
                        *all_products = "plan|emulate|sweep|map", *emulated = "emulate|train",
                        *machines = "plan|emulate|sweep|map|train", *computed = "emulate|train|host",
                        *drawn = "plan|emulate|sweep|map|train|host";
-  static const pretrain::option_table<settings> rows{
+  static const programs::option_table<settings> rows{
       {"The product Y = W X",
        {{"m", &s::m, "[1, 65536]", "rows of W and Y", run, one},
         {"k", &s::k, "[1, 65536]", "columns of W, rows of X", run, one},
@@ -99,22 +99,22 @@ inline pretrain::option_table<settings> const& table() {
 }
 
 /// Throws option_error for what is said and would change nothing.
-inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given,
+inline void require_effect(settings const& s, std::vector<programs::given_option> const& given,
                            std::string const& command) {
-  pretrain::require_used(table(), given, command);
+  programs::require_used(table(), given, command);
   const std::pair<char const*, std::string const&> files[] = {
       {"html", s.html}, {"json", s.json}, {"csv", s.csv}};
   for (auto const& [name, path] : files) {
     if (path.empty() && is_said(given, name))
-      pretrain::refuse("--" + std::string(name), "is empty; give the name of a file, or leave it out");
+      programs::refuse("--" + std::string(name), "is empty; give the name of a file, or leave it out");
     for (auto const& [other, its] : files)
       if (!path.empty() && path == its && std::string_view(name) < other)
-        pretrain::refuse("--" + std::string(name),
+        programs::refuse("--" + std::string(name),
                          path + " is the file of --" + other + ", too; each needs a file of its own");
   }
   const auto without_meaning = [&](char const* name, std::string const& where) {
     if (is_said(given, name))
-      pretrain::refuse("--" + std::string(name), "has no meaning with " + where + "; leave it out");
+      programs::refuse("--" + std::string(name), "has no meaning with " + where + "; leave it out");
   };
   if (!s.pattern.empty())
     for (char const* name : {"m", "k", "density"}) without_meaning(name, "--pattern, which says it");
@@ -123,7 +123,7 @@ inline void require_effect(settings const& s, std::vector<pretrain::given_option
   without_meaning("option", "--mode dense");
   without_meaning("pass", "--mode dense, whose forward product alone is emulated");
   if (command == "sweep" || command == "map")
-    pretrain::refuse("--mode", "dense is what " + command + " compares with; say static or dynamic");
+    programs::refuse("--mode", "dense is what " + command + " compares with; say static or dynamic");
   if (command == "emulate")
     for (char const* name : {"block", "density", "pattern"})
       without_meaning(name, "--mode dense, which stores every block");

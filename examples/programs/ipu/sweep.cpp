@@ -15,7 +15,7 @@
 #include <tessera/ipu/static_plan.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-#include "../pretrain/progress.hpp"
+#include "../common/progress.hpp"
 #include "commands.hpp"
 #include "products.hpp"
 
@@ -29,9 +29,9 @@ template <class Number>
 std::vector<Number> read_list(char const* option, string_list const& all, char const* interval) {
   std::vector<Number> numbers;
   for (std::string const& one : all)
-    if (const std::string wanted = pretrain::read_value_of(interval, one, numbers.emplace_back());
+    if (const std::string wanted = programs::read_value_of(interval, one, numbers.emplace_back());
         !wanted.empty())
-      pretrain::refuse(message("--", option), message("'", one, "' is not ", wanted));
+      programs::refuse(message("--", option), message("'", one, "' is not ", wanted));
   return numbers;
 }
 
@@ -89,7 +89,7 @@ template <class Visit> void for_each_cell(settings const& s, Visit&& visit) {
 }
 
 void show_progress(settings const& s, std::size_t done) {
-  if (pretrain::style_of(stderr) != pretrain::progress_style::terminal) return;
+  if (programs::style_of(stderr) != programs::progress_style::terminal) return;
   const std::size_t all = s.blocks.size() * s.densities.size() * s.sizes.size() * s.columns.size();
   std::fprintf(stderr, done < all ? "\r%zu of %zu products" : "\r%zu of %zu products\n", done, all);
 }

@@ -32,12 +32,12 @@
 #include <tessera/train/sparsity/saliency.hpp>
 
 #include "../../tutorials/support/digits.hpp"
-#include "../pretrain/element_and_block.hpp"
-#include "../pretrain/format.hpp"
-#include "../pretrain/guarded_main.hpp"
-#include "../pretrain/options_help.hpp"
-#include "../pretrain/progress.hpp"
-#include "../pretrain/sparsity.hpp"
+#include "../common/chosen_policy.hpp"
+#include "../common/element_and_block.hpp"
+#include "../common/format.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
+#include "../common/progress.hpp"
 #include "network.hpp"
 #include "settings.hpp"
 
@@ -86,7 +86,7 @@ examples examples_of(digits::images const& images, std::vector<int> const& order
   return all;
 }
 
-pretrain::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch, std::int64_t steps) {
+programs::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch, std::int64_t steps) {
   if (s.tickets > 0) return {};
   const std::int64_t interval = std::max<std::int64_t>(1, steps_of_epoch / s.updates);
   const auto falls = s.decay == "cosine"   ? train::fraction_decay::cosine
@@ -124,7 +124,7 @@ template <class Block> network<Block> initial_network(settings const& s) {
     const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
     const double kept = s.policy == "gradual" ? s.density : density;
     if (kept * blocks < 0.5)
-      pretrain::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
+      programs::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
                                             features, " weights; ", 1 / blocks, " keeps one"));
     auto made =
         nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, number);
@@ -136,8 +136,8 @@ template <class Block> network<Block> initial_network(settings const& s) {
   };
   std::vector<int> sizes;
   for (std::string const& size : s.hidden) {
-    const std::string wanted = pretrain::read_value_of("[1, 65536]", size, sizes.emplace_back());
-    if (!wanted.empty()) pretrain::refuse("--hidden", "'" + size + "' is not " + wanted);
+    const std::string wanted = programs::read_value_of("[1, 65536]", size, sizes.emplace_back());
+    if (!wanted.empty()) programs::refuse("--hidden", "'" + size + "' is not " + wanted);
   }
   std::vector<matrix_shape> shapes;
   for (const int out : sizes) shapes.push_back({out, shapes.empty() ? digits::pixels : shapes.back().rows});
@@ -210,7 +210,7 @@ struct lesson {
     unseen = images("t10k", 2000, 2);
     count = s.examples > 0 ? std::min<std::int64_t>(s.examples, most) : most;
     if (s.batch > count)
-      pretrain::refuse("--batch", message(s.batch, " examples of a step are more than the ", count,
+      programs::refuse("--batch", message(s.batch, " examples of a step are more than the ", count,
                                           " to learn from; at most ", count, " are possible"));
     steps_of_epoch = count / s.batch;
     steps = steps_of_epoch * s.epochs;
@@ -228,14 +228,14 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
   if (early && s.rewind == 0) *early = net;
   train::classification task(ctx, t, of.training_set(), of.known.part(of.most, for_validation),
                              {.batch = s.batch, .seed = s.seed});
-  pretrain::progress bar(title, stderr, pretrain::style_of(stderr));
+  programs::progress bar(title, stderr, programs::style_of(stderr));
   double spent = 0;
   std::int64_t updates = 0, replaced = 0;
   const double start = train::steady_clock()();
   task.on_step = [&](train::step_report const& report) {
     spent = train::steady_clock()() - start;
-    bar.show({int(report.step + 1), int(of.steps), double(t.progress.tokens), pretrain::seconds(spent),
-              report.loss, report.learning_rate, pretrain::seconds(0), "images"});
+    bar.show({int(report.step + 1), int(of.steps), double(t.progress.tokens), programs::seconds(spent),
+              report.loss, report.learning_rate, programs::seconds(0), "images"});
     if (early && report.step + 1 == s.rewind) *early = net;
     updates += report.changed.stored > 0;
     replaced += report.changed.replaced;
@@ -271,7 +271,7 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
 template <class Block, class Optimizer>
 io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer optimizer) {
   if (s.rewind >= of.steps)
-    pretrain::refuse("--rewind", message("step ", s.rewind, " is not before the end of the run, after ",
+    programs::refuse("--rewind", message("step ", s.rewind, " is not before the end of the run, after ",
                                          of.steps, " steps"));
   network<Block> net = initial_network<Block>(s), early;
   io::json::array rounds;
@@ -374,29 +374,29 @@ void add_line(std::string const& path, std::string const& line) {
 
 int main_of(std::vector<std::string> const& arguments) {
   settings s;
-  const auto given = pretrain::read_arguments(table(), arguments);
-  pretrain::assign(table(), s, given);
+  const auto given = programs::read_arguments(table(), arguments);
+  programs::assign(table(), s, given);
   if (s.help) {
     std::printf("mnist: sparse networks learn handwritten digits\n\nusage: mnist [--option value …]\n%s",
-                pretrain::help_text(table()).c_str());
+                programs::help_text(table()).c_str());
     return 0;
   }
-  if (s.hidden.empty()) pretrain::refuse("--hidden", "there must be a hidden layer");
+  if (s.hidden.empty()) programs::refuse("--hidden", "there must be a hidden layer");
   require_effect(s, given);
   if (s.policy == "dense") s.block = 16;  // the fastest
   if ((s.policy == "set" || s.policy == "deep-r") && !is_said(given, "decay")) s.decay = "constant";
   if (!s.json.empty()) require_writable(s.json);
-  io::json result = pretrain::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
+  io::json result = programs::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
     return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,
                                                                  .lookahead = train::lookahead::nesterov})
                                 : result_of<Block>(s, train::adamw{.weight_decay = s.weight_decay});
   });
   io::json::object& all = *result.get_if<io::json::object>();
-  all.insert(all.begin(), {"settings", pretrain::to_json(table(), s)});
+  all.insert(all.begin(), {"settings", programs::to_json(table(), s)});
   if (!s.json.empty()) add_line(s.json, io::to_text(result));
   return 0;
 }
 
 }}  // namespace mnist
 
-int main(int argc, char** argv) { return pretrain::guarded_main("mnist", argc, argv, mnist::main_of); }
+int main(int argc, char** argv) { return programs::guarded_main("mnist", argc, argv, mnist::main_of); }

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "../pretrain/options.hpp"
+#include "../common/options.hpp"
 
 namespace mnist {
 
-using pretrain::string_list;
+using programs::string_list;
 
 /// What the program is told. The defaults are LeNet-300-100 as in Dettmers, Zettlemoyer 2019.
 struct settings {
@@ -38,13 +38,13 @@ struct settings {
   bool made_up = false, help = false;
 };
 
-inline pretrain::option_table<settings> const& table() {
+inline programs::option_table<settings> const& table() {
   using s = settings;
-  using role = pretrain::option_role;
-  static const pretrain::option_table<settings> rows{
+  using role = programs::option_role;
+  static const programs::option_table<settings> rows{
       {"Network",
        {{"hidden", &s::hidden, "N", "features of each hidden layer, one number or more"},
-        {"block", &s::block, pretrain::block_sizes, "rows and columns of a block"},
+        {"block", &s::block, programs::block_sizes, "rows and columns of a block"},
         {"density", &s::density, "(0, 1]", "stored blocks of all"},
         {"densities", &s::densities, "uniform|erdos-renyi",
          "the same for each matrix, or more for small ones (Mocanu et al. 2018, equation 3; RigL's ERK)"},
@@ -97,11 +97,11 @@ inline pretrain::option_table<settings> const& table() {
 }
 
 /// Throws option_error for what is said and would change nothing.
-inline void require_effect(settings const& s, std::vector<pretrain::given_option> const& given) {
+inline void require_effect(settings const& s, std::vector<programs::given_option> const& given) {
   using names = std::initializer_list<const char*>;
   const auto refuse_said = [&](names all, std::string const& why) {
     for (std::string const name : all)
-      if (is_said(given, name)) pretrain::refuse("--" + name, why);
+      if (is_said(given, name)) programs::refuse("--" + name, why);
   };
   const auto without_meaning = [&](names all, std::string const& where) {
     refuse_said(all, "has no meaning with " + where + "; leave it out");
@@ -124,11 +124,11 @@ inline void require_effect(settings const& s, std::vector<pretrain::given_option
   if (s.initial != "random")
     without_meaning({"densities", "last"}, "--initial " + s.initial + ", which prunes all matrices");
   if (s.pixels == "tiles" && s.block == 1)
-    pretrain::refuse("--pixels", "tiles has no meaning with --block 1; leave it out");
+    programs::refuse("--pixels", "tiles has no meaning with --block 1; leave it out");
   if (s.density == 1) {
     without_meaning({"densities", "last", "initial"}, "--density 1");
     if (s.policy != "static")
-      pretrain::refuse("--density", "1 leaves no block to " + policy + "; say less, or --policy static");
+      programs::refuse("--density", "1 leaves no block to " + policy + "; say less, or --policy static");
   }
   if (s.json.empty()) without_meaning({"json"}, "no path");
 }

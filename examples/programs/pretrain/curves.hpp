@@ -9,12 +9,14 @@
 
 #include <tessera/io/json.hpp>
 
-#include "format.hpp"
+#include "../common/format.hpp"
+#include "../common/table.hpp"
 #include "ngram.hpp"
 #include "plot.hpp"
-#include "table.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// One evaluation of a run.
 struct curve_point {

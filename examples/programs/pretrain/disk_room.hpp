@@ -11,11 +11,13 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
 
-#include "format.hpp"
+#include "../common/format.hpp"
 
 // Room on the disk for checkpoints, which each program that writes some asks for before its work.
 
 namespace pretrain {
+
+using namespace programs;
 
 namespace train = tessera::train;
 

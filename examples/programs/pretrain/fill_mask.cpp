@@ -10,13 +10,15 @@
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
 
-#include "guarded_main.hpp"
-#include "options_help.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "reader_settings.hpp"
 #include "sampling.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
+
+using namespace programs;
 
 int command(string_list const& arguments) {
   const filling_settings s = new_filling_settings(arguments);

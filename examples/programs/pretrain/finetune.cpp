@@ -16,15 +16,17 @@
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/training.hpp>
 
+#include "../common/format.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "disk_room.hpp"
-#include "format.hpp"
-#include "guarded_main.hpp"
 #include "labelled_text.hpp"
-#include "options_help.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
+
+using namespace programs;
 
 int command(string_list const& arguments) {
   const finetune_settings s = new_finetune_settings(arguments);

@@ -9,14 +9,16 @@
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/printable.hpp>
 
+#include "../common/format.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "disk_room.hpp"
-#include "format.hpp"
-#include "guarded_main.hpp"
-#include "options_help.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
+
+using namespace programs;
 
 std::string bytes_of(std::string const& folder) { return quantity(checkpoint_bytes(folder)) + "B"; }
 

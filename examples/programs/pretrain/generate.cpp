@@ -7,14 +7,16 @@
 
 #include <tessera/exec/available_threads.hpp>
 
-#include "guarded_main.hpp"
-#include "options_help.hpp"
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "reader_settings.hpp"
 #include "sampling.hpp"
 #include "text_output.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
+
+using namespace programs;
 
 int command(string_list const& arguments) {
   const sampling_settings s = new_sampling_settings(arguments);

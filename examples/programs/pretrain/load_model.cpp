@@ -14,11 +14,13 @@
 
 #include <tessera/core/error.hpp>
 
-#include "element_and_block.hpp"
+#include "../common/element_and_block.hpp"
+#include "../common/option_values.hpp"
 #include "model_module.hpp"
-#include "option_values.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 namespace {
 
 namespace fs = std::filesystem;

@@ -9,9 +9,11 @@
 
 #include <tessera/io/json.hpp>
 
-#include "table.hpp"
+#include "../common/table.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// The patterns of a model after one update.
 struct pattern_point {

@@ -11,9 +11,11 @@
 
 #include <tessera/io/printable.hpp>
 
-#include "format.hpp"
+#include "../common/format.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// Points in order of x; what is not finite leaves a gap.
 struct plot_curve {

@@ -23,16 +23,18 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/train/sparsity/densify.hpp>
 
+#include "../common/guarded_main.hpp"
+#include "../common/options_help.hpp"
 #include "forecast.hpp"
-#include "guarded_main.hpp"
 #include "new_settings.hpp"
-#include "options_help.hpp"
 #include "run_folder.hpp"
 #include "sampling.hpp"
 #include "trained_model.hpp"
 #include "training_run.hpp"
 
 namespace pretrain { namespace {
+
+using namespace programs;
 
 void print(std::string const& text) {
   std::fputs(tessera::io::printable(text).c_str(), stdout);

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <string>
 
-#include "options.hpp"
+#include "../common/options.hpp"
 #include "settings.hpp"
 
 // What the programs that read a checkpoint can be told: generate, fill_mask, freeze and finetune.
 
 namespace pretrain {
+
+using namespace programs;
 
 /// All that the sampling program can be told.
 struct sampling_settings {

@@ -12,11 +12,13 @@
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json.hpp>
 
+#include "../common/format.hpp"
 #include "disk_room.hpp"
-#include "format.hpp"
 #include "settings.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// What a run is called unless it has a --name, without its number: char-4x256-int8-sparse-16x16-0.1.
 inline std::string describe(settings const& s) {

@@ -17,12 +17,12 @@
 #include <tessera/train/checkpoint_folders.hpp>
 #include <tessera/train/training.hpp>
 
+#include "../common/chosen_policy.hpp"
+#include "../common/element_and_block.hpp"
 #include "curves.hpp"
-#include "element_and_block.hpp"
 #include "model.hpp"
 #include "pattern_points.hpp"
 #include "settings.hpp"
-#include "sparsity.hpp"
 #include "text.hpp"
 
 // A run trains one or two models, called variants. Its folder holds
@@ -31,6 +31,8 @@
 //   and in the end the table and the curves.
 
 namespace pretrain {
+
+using namespace programs;
 
 /// One of the models of a run.
 struct variant {

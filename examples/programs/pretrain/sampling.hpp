@@ -13,10 +13,12 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 
-#include "format.hpp"
+#include "../common/format.hpp"
 #include "model.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 struct sampling_rule {
   double temperature = 0.8;  ///< logits are divided by it; 0: always the likeliest token

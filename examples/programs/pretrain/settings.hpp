@@ -11,10 +11,12 @@
 #include <tessera/io/json.hpp>
 #include <tessera/train/sparsity/suggested_rate.hpp>
 
-#include "element_and_block.hpp"
-#include "options.hpp"
+#include "../common/element_and_block.hpp"
+#include "../common/options.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// All that a pre-training run can be told; settings_table() says what each means.
 struct settings {

@@ -28,15 +28,17 @@
 #include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
 
+#include "../common/chosen_policy.hpp"
+#include "../common/progress.hpp"
 #include "optimizer.hpp"
-#include "progress.hpp"
 #include "run_record.hpp"
-#include "sparsity.hpp"
 #include "tensorboard.hpp"
 #include "validation.hpp"
 #include "windows.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// The training of one variant: feeds the model, and writes down what becomes of it.
 class training_run final : public train::program {

@@ -11,11 +11,13 @@
 
 #include <tessera/core/memory.hpp>
 
-#include "format.hpp"
+#include "../common/format.hpp"
 #include "model.hpp"
 #include "windows.hpp"
 
 namespace pretrain {
+
+using namespace programs;
 
 /// The windows of the validation text that an evaluation takes: all of them, or a fixed sample, evenly
 /// spread, of about so many tokens.

@@ -7,7 +7,7 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/error.hpp>
 
-namespace pretrain {
+namespace programs {
 
 /// What weights and activations may be, as --precision says it; float8 and int8: floats, which the weights of
 /// the layers multiply in 8 bits.
@@ -33,4 +33,4 @@ template <class Visit> auto with_block(int rows, Visit&& visit) {
   }
 }
 
-}  // namespace pretrain
+}  // namespace programs

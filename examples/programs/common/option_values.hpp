@@ -13,7 +13,7 @@
 
 #include "format.hpp"
 
-namespace pretrain {
+namespace programs {
 
 /// Insertions, deletions and replacements that turn one word into another (Levenshtein 1966).
 inline std::size_t edit_distance(std::string_view from, std::string_view to) {
@@ -111,4 +111,4 @@ template <class T> std::string read_value_of(std::string_view values, std::strin
   return kind + std::string(values);
 }
 
-}  // namespace pretrain
+}  // namespace programs

@@ -17,7 +17,7 @@
 #include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/sparse_momentum.hpp>
 
-namespace pretrain {
+namespace programs {
 
 namespace train = tessera::train;
 
@@ -79,4 +79,4 @@ struct chosen_policy {
 
 static_assert(train::averaging_policy<chosen_policy>);
 
-}  // namespace pretrain
+}  // namespace programs

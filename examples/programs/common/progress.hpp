@@ -12,7 +12,7 @@
 
 #include "format.hpp"
 
-namespace pretrain {
+namespace programs {
 
 /// Where a run stands. Times and tokens count from its first step, also in a resumed run.
 struct progress_report {
@@ -82,4 +82,4 @@ class progress {
   bool open_ = false;
 };
 
-}  // namespace pretrain
+}  // namespace programs

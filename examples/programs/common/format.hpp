@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace pretrain {
+namespace programs {
 
 using seconds = std::chrono::duration<double>;
 
@@ -55,4 +55,4 @@ inline std::string padded(std::string const& text, std::size_t to, padding where
   return where == padding::behind ? text + spaces : spaces + text;
 }
 
-}  // namespace pretrain
+}  // namespace programs

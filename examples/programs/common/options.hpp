@@ -20,7 +20,7 @@
 // with a row for each. The command line, --help, settings files and the settings stored with a run all follow
 // from that table.
 
-namespace pretrain {
+namespace programs {
 
 using string_list = std::vector<std::string>;
 
@@ -237,4 +237,4 @@ void require_unchanged(option_table<Settings> const& table, Settings const& stor
                    tessera::io::to_text(*after.find(row.name)) + "; leave it out, or start a new run");
 }
 
-}  // namespace pretrain
+}  // namespace programs

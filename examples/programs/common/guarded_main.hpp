@@ -14,7 +14,7 @@
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
 
-namespace pretrain {
+namespace programs {
 
 /// Runs `body(arguments)`, which returns the exit code. An option_error ends in 2 and any other exception in
 /// 1, each with one line on stderr.
@@ -42,4 +42,4 @@ int guarded_main(char const* program, int argument_count, char const* const* arg
   }
 }
 
-}  // namespace pretrain
+}  // namespace programs

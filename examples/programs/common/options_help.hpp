@@ -11,7 +11,7 @@
 #include "format.hpp"
 #include "options.hpp"
 
-namespace pretrain {
+namespace programs {
 
 /// What stands after the name of an option that takes a value: "N" for a whole number, or its words.
 template <class Settings> std::string placeholder(option<Settings> const& row) {
@@ -80,4 +80,4 @@ std::string help_text(option_table<Settings> const& table, std::string_view comm
   return all;
 }
 
-}  // namespace pretrain
+}  // namespace programs

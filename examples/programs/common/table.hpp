@@ -8,7 +8,7 @@
 
 #include "format.hpp"
 
-namespace pretrain {
+namespace programs {
 
 using table_row = std::vector<std::string>;
 
@@ -58,4 +58,4 @@ inline std::string csv(table const& t) {
   return all;
 }
 
-}  // namespace pretrain
+}  // namespace programs
