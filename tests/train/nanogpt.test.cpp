@@ -69,7 +69,7 @@ template <class Model> struct trainee {
       pretrain::batch some;
       for (std::size_t i = first; i < std::min(first + windows_at_once, shown.windows()); ++i)
         shown.add_window(i, some);
-      const sequences windows = some.windows();
+      const sequences windows = some.sequences();
       sum +=
           model.forward(some.inputs, some.targets, saved, {ctx, windows, room, nn::purpose::evaluation}, 1);
     }
