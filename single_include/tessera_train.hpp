@@ -37777,16 +37777,13 @@ TESSERA_COLD inline void require_initialised(nn::parameter_list const& model,
         "[train] step 0: all matrices of the model are zero, and so are their gradients, so that it "
         "cannot learn: initialise it (nn::initialise), or load weights");
 }
-}  // namespace detail
-
-namespace detail {
 
 /// The losses of all micro-batches, whose gradients are then added.
 template <class Optimizer, class Policy>
 token_loss accumulate_all(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
                           function_ref<token_loss(int)> accumulate) {
   t.check();
-  detail::require_rate(t.progress.step, how.rate);
+  require_rate(t.progress.step, how.rate);
   if (!(how.clip >= 0))
     throw option_error(message("[train] clip is ", how.clip, ": it must be a norm, or 0 for any"));
   if (how.micro_batches < 1)
@@ -37820,13 +37817,13 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.progress.step == 0) detail::require_initialised(t.model, t.gradients);
+  if (t.progress.step == 0) require_initialised(t.model, t.gradients);
   if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
   gradient_size size = measure(ctx, t.gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
-    t.scaling.overflowed(t.progress.step, detail::text_of(size));
+    t.scaling.overflowed(t.progress.step, text_of(size));
   } else {
     require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;

@@ -28,7 +28,7 @@
 #include <tessera/train/training.hpp>
 
 // What the CMake target tessera::compiled has compiled already: layers and models of its elements and blocks,
-// and their training. A program that links it includes this header, and is compiled in a quarter of the time;
+// and their training. A program that links it includes this header, and is compiled in a fifth of the time;
 // all else it instantiates itself, as ever. The list is the CMake variable TESSERA_COMPILED_TYPES of the
 // library's build.
 
