@@ -23,6 +23,7 @@ function(vcpkg_cmake_config_fixup)  # moves the package to share/NAME, two folde
   file(GLOB files ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*)
   file(COPY ${files} DESTINATION ${to})
   file(REMOVE_RECURSE ${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH})
+  list(FILTER files INCLUDE REGEX "\\.cmake$")
   foreach(file IN LISTS files)
     cmake_path(GET file FILENAME name)
     file(READ ${to}/${name} text)

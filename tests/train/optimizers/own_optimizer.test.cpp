@@ -259,8 +259,8 @@ TEST_CASE_TEMPLATE("own optimizers: the size of a state is told by that of a mod
   const auto size = nn::model_size::of<T>().matrix(64, 64, 1, {16, 16}).part(nn::model_size::of<T>());
   const auto check = [&](auto const& by) {
     std::size_t bytes = 0;
-    for (train::state_array const& array : train::initial_state(by, m).parameters[0])
-      bytes += array.bytes.size();
+    const train::optimizer_state state = train::initial_state(by, m);
+    for (train::state_array const& array : state.parameters[0]) bytes += array.bytes.size();
     CHECK(bytes > 0);
     CHECK(train::state_bytes(by, size) == double(bytes));
   };
