@@ -19,7 +19,6 @@ class Tessera(ConanFile):
     description = "Block-sparse tensors in C++20, and sparse pre-training on ordinary CPUs"
     license = "BSD-3-Clause"
     topics = ("sparse", "block-sparse", "tensor", "simd", "transformer", "training", "header-only")
-    package_type = "static-library"
     implements = ["auto_header_only"]
     settings = "os", "arch", "compiler", "build_type"
     options = {"header_only": [True, False], "march": ["ANY"], "types": ["ANY"]}
@@ -37,6 +36,7 @@ class Tessera(ConanFile):
         self.requires("xsimd/[>=12.1 <15]", transitive_headers=True)
 
     def configure(self):
+        self.package_type = "header-library" if self.options.header_only else "static-library"
         if self.options.header_only:  # these are of the compiled library
             self.options.rm_safe("march")
             self.options.rm_safe("types")

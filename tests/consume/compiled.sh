@@ -1,12 +1,13 @@
 #!/bin/bash
 # A project takes tessera::compiled where it is installed: its debug build has the bits of the header-only one, and one
 # for another instruction set is refused by the linker, in words.
-#   compiled.sh BUILD_FOLDER COMPILER
+#   compiled.sh BUILD_FOLDER COMPILER OPTIONS_OF_THE_LIBRARY
 set -euo pipefail
-build=$1 compiler=$2
+build=$1 compiler=$2 options=$3
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$build"
-cmake -S "$here/compiled" -B "$build" -G Ninja -D CMAKE_CXX_COMPILER="$compiler" -D CMAKE_BUILD_TYPE=Debug >"$build.log"
+cmake -S "$here/compiled" -B "$build" -G Ninja -D CMAKE_CXX_COMPILER="$compiler" -D CMAKE_BUILD_TYPE=Debug \
+  -D LIBRARY_OPTIONS="$options" >"$build.log"
 cmake --build "$build"
 "$build/compiled" "$build/a" | tee "$build/compiled.txt"
 "$build/header_only" "$build/b" | cmp - "$build/compiled.txt"

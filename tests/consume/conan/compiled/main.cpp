@@ -6,7 +6,7 @@
 using namespace tessera;
 
 struct weights {
-  feature_vector<float> values{4};
+  feature_vector<float> values = feature_vector<float>(4);
   using gradients = weights;
   static void parts(auto& each, auto&... of) { each("values", of.values...); }
 };
