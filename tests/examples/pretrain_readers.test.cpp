@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
+
+#include "../io/scratch_folder.hpp"
+#include "pretrain_programs.hpp"
+
+namespace pretrain_readers_test {
+
+// The programs that read what pretrain leaves: generate, fill_mask, freeze and finetune.
+
+#if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
+
+using namespace pretrain_programs;
+
+TEST_CASE("pretrain: its programs say of a checkpoint of another program that it is one") {
+  const workplace here;
+  const std::string
+      folder = here.in("other"),
+      state = R"({"format": "tessera.checkpoint", "version": 4, "arithmetic": "", "architecture": {},)"
+              R"( "updates": 0, "state": {"step": 1, "best_step": -1, "program": null}})";
+  fs::create_directory(folder);
+  put(folder + "/state.json", state);
+  auto metadata = tessera::io::format_metadata("tessera.checkpoint", 4);
+  metadata["tessera.state"] = std::to_string(tessera::io::content_hash(state));
+  const float number = 1;
+  tessera::io::write_safetensors(
+      folder + "/tensors.safetensors",
+      std::vector{tessera::io::make_safetensor("w", {1}, std::span<float const>(&number, 1))}, metadata,
+      tessera::io::checksums::in_metadata);
+  for (std::string const& command :
+       {GENERATE " --checkpoint " + folder, FREEZE " --checkpoint " + folder + " --out " + here.in("f"),
+        FILL_MASK " --text [MASK] --checkpoint " + folder}) {
+    const outcome refused = shell(command);
+    CHECK(refused.code == 1);
+    CHECK(contains(refused, "[checkpoint] " + folder + " was not written by pretrain"));
+  }
+}
+
+TEST_CASE("generate: a sample depends on the seed alone") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a")).code == 0);
+  const outcome sparse = shell(here.generate("a", "--prompt 'of 12'"));
+  CHECK(sparse.code == 0);
+  CHECK(contains(sparse, "of 12"));
+  CHECK(contains(sparse, "runs/a/sparse/step-"));
+  CHECK(shell(here.generate("a", "--prompt 'of 12' --threads 1")).output == sparse.output);
+  CHECK(shell(here.generate("a", "--prompt 'of 12' --seed 2")).output != sparse.output);
+  const outcome likeliest = shell(here.generate("a/dense", "--temperature 0"));
+  CHECK(contains(likeliest, "runs/a/dense/step-"));
+  CHECK(shell(here.generate("a/dense", "--top-k 1 --seed 3")).output == likeliest.output);
+}
+
+TEST_CASE("generate: mistakes of use end in code 2 and failures in 1") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--only dense --steps 1")).code == 0);
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(GENERATE, 2, "[--checkpoint] is missing");
+  refused(here.generate("a", "--prompt 'ä'"), 2, "is not among the");
+  refused(here.generate("a", "--temperature -1"), 2, "is not a number in [0, inf)");
+  refused(here.generate("b"), 1, "holds no checkpoint");
+  put(here.in("runs/a/dense/step-00000001/tensors.safetensors"), "12345678");
+  refused(here.generate("a"), 1, "tensors.safetensors");
+}
+
+TEST_CASE("pretrain: BERT learns masked tokens, dense and sparse, and fill_mask guesses") {
+  const workplace here;
+  const std::string options = "--model bert --vocabulary 300 --documents blank-lines ";
+  const outcome run = shell(here.pretrain("a", options));
+  CHECK(run.code == 0);
+  for (const char* part : {"masked tokens trained on", "Losses in nats per masked token", "unigram", "[MASK]",
+                           "; the text has "})
+    CHECK(contains(run, part));
+  const std::string fill = FILL_MASK " --checkpoint " + here.in("runs/a");
+  const outcome filled = shell(fill + " --text 'of [MASK] the square is [MASK].' --top 3");
+  CHECK(filled.code == 0);
+  CHECK(std::count(filled.output.begin(), filled.output.end(), '%') == 6);
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(fill, 2, "[--text] is missing");
+  refused(fill + " --text 'no mask'", 2, "'no mask' has no [MASK]");
+  refused(fill + " --text '" + std::string(200, '.') + "[MASK]'", 2, "this model takes 16");
+  refused(here.generate("a"), 2, "fill_mask says what it expects");
+  refused(here.pretrain("b", "--model bert --level char"), 2, "--model bert needs --level wordpiece");
+  refused(here.pretrain("b", "--model bert --preset huge"), 2,
+          "[--preset] 'huge' is not one of tiny|mini|small|medium|base");
+  refused(here.pretrain("b", "--vocabulary-file x"), 2, "has no meaning with --level char");
+  put(here.in("vocab.txt"), "[PAD]\n[CLS]\n[SEP]\n[MASK]\nof\n");
+  refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
+          "has no \"[UNK]\"");
+  put(here.in("vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nxyz\n");
+  refused(here.pretrain("b", "--model bert --vocabulary-file " + here.in("vocab.txt")), 2,
+          "are unknown to the vocabulary");
+  CHECK(!fs::exists(here.in("runs/b")));
+}
+
+TEST_CASE("freeze: a model for inference writes and guesses the same, in a fraction of the bytes") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--block 4 --hidden 64")).code == 0);
+  CHECK(shell(here.pretrain("b", "--model bert --vocabulary 300")).code == 0);
+  const auto frozen = [&](std::string const& run) {
+    return shell(FREEZE " --checkpoint " + here.in("runs/" + run) + " --out " + here.in("frozen-" + run));
+  };
+  const outcome a = frozen("a");
+  CHECK(a.code == 0);
+  CHECK(contains(a, "of a checkpoint of"));
+  const auto output = [](std::string const& command) { return shell(command + " 2>/dev/null").output; };
+  CHECK(output(GENERATE " --prompt 'of 12' --checkpoint " + here.in("frozen-a")) ==
+        output(GENERATE " --prompt 'of 12' --checkpoint " + here.in("runs/a")));
+  CHECK(frozen("b").code == 0);
+  CHECK(output(FILL_MASK " --text 'of [MASK]' --checkpoint " + here.in("frozen-b")) ==
+        output(FILL_MASK " --text 'of [MASK]' --checkpoint " + here.in("runs/b")));
+  const outcome again = frozen("a");
+  CHECK(again.code == 2);
+  CHECK(contains(again, "exists already"));
+  CHECK(shell(FREEZE " --out x").code == 2);
+}
+
+TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistakes are named") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--model bert --vocabulary 300 --only sparse --static")).code == 0);
+  std::string lines, others;
+  for (int i = 0; i < 200; ++i) {
+    const std::string even = "even\tof " + std::to_string(i) + " the square is here\n",
+                      odd = "odd\tthe " + std::to_string(i) + " is of the square\n";
+    (i % 5 == 0 ? others : lines) += even + odd;
+  }
+  put(here.in("train.tsv"), lines);
+  put(here.in("test.tsv"), others);
+  const std::string finetune = FINETUNE " --checkpoint " + here.in("runs/a") + " --train " +
+                               here.in("train.tsv") + " --validation " + here.in("test.tsv") +
+                               " --lr 3e-3 --epochs 10 ";
+  const outcome learned = shell(finetune + "--out " + here.in("tuned"));
+  CHECK(learned.code == 0);
+  CHECK(contains(learned, "320 texts of 2 classes to learn, 80 to validate"));
+  CHECK(contains(learned, "epoch 10"));
+  CHECK(contains(learned, "accuracy 100.0 %"));
+  CHECK(shell(finetune).output + "in " + here.in("tuned") + "\n" == learned.output);  // the same bits
+  CHECK(shell(finetune + "--random-weights").output != shell(finetune).output);
+  if (const auto full =
+          with_full_disk(here.in("disk"), "true", finetune + "--out " + here.in("disk/tuned"))) {
+    CHECK(full->code == 1);
+    CHECK(contains(*full, "[" + here.in("disk/tuned") + "] the weights need "));
+    CHECK(full->output.find("epoch") == std::string::npos);
+  }
+  const tessera::io::safetensors_file before(here.in("runs/a/sparse/step-00000060/tensors.safetensors")),
+      after(here.in("tuned/tensors.safetensors"));
+  for (auto const& [name, tensor] : after.tensors())
+    if (name.ends_with(".weight") && before.contains(name)) CHECK(tensor.shape == before.at(name).shape);
+  CHECK(after.at("classifier.weight").shape == std::vector<std::int64_t>{2, 32});
+
+  const auto refused = [&](std::string const& command, int code, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == code);
+    CHECK(contains(result, message));
+  };
+  refused(finetune + "--out " + here.in("tuned"), 2, "exists already");
+  put(here.in("test.tsv"),
+      "\xEF\xBB\xBF"
+      "even\tof 1\nneither\tof 2\n");
+  refused(finetune, 2, "test.tsv line 2: \"neither\" is in no line to train on");
+  put(here.in("train.tsv"), "even\tof 1\nno tab\n");
+  refused(finetune, 1, "train.tsv line 2: a label, a tab and a text are meant");
+  put(here.in("train.tsv"), "even\tof 1\n");
+  refused(finetune, 2, "has the one label \"even\"");
+  CHECK(shell(here.pretrain("b", "--steps 2 --only dense")).code == 0);
+  refused(FINETUNE " --checkpoint " + here.in("runs/b") + " --train x --validation x", 2,
+          "finetune takes a BERT");
+}
+
+TEST_CASE("pretrain: a GPT on the pieces of words writes text again") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--level bpe --vocabulary 300 --preset tiny --hidden 32 --only sparse"))
+            .code == 0);
+  CHECK(contains(shell(here.generate("a", "--prompt 'of 12'")), "of 12"));
+}
+
+#endif
+
+}  // namespace pretrain_readers_test
