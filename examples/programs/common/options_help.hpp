@@ -39,10 +39,11 @@ template <class Settings> std::string default_text(option<Settings> const& row) 
       row.member);
 }
 
-/// `head` and, beside it from column 28 on, `words`, broken before column 96.
+/// `head` and, beside it or, where it is long, below it, from column 28 on `words`, broken before column 96.
 inline std::string help_entry(std::string const& head, std::string const& words) {
   constexpr std::size_t column = 28, width = 96;
   std::string all, line = padded("  " + head + "  ", column);
+  if (text_width(line) > column) all = "  " + head + "\n", line = std::string(column, ' ');
   std::istringstream stream(words);
   for (std::string word; stream >> word;) {
     if (line.size() + word.size() > width) all += line + "\n", line = std::string(column, ' ');
