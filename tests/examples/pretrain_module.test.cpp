@@ -46,6 +46,26 @@ TEST_CASE(
   CHECK(shell(here.in("pretrain") + here.pretrain("a").substr(std::string(PRETRAIN).size())).code == 0);
 }
 
+TEST_CASE("pretrain: every element and size of blocks that is compiled is trained and read") {
+  const workplace here;
+  int models = 0;
+  for (auto const& entry : fs::directory_iterator(fs::path(PRETRAIN).parent_path() / "models")) {
+    const std::string name = entry.path().stem();  // float_16x16
+    if (entry.path().extension() != ".so") continue;
+    INFO(name);
+    const std::size_t split = name.find('_');
+    const std::string options = " --only sparse --precision " + name.substr(0, split) + " --block " +
+                                name.substr(split + 1, name.find('x') - split - 1);
+    for (std::string const& command :
+         {here.pretrain(name, options), here.resume(name, "--quiet"), here.generate(name + "/sparse")}) {
+      const outcome result = shell(command);
+      CHECK_MESSAGE(result.code == 0, result.output);
+    }
+    ++models;
+  }
+  CHECK(models > 0);
+}
+
 #endif
 
 }  // namespace pretrain_module_test
