@@ -55,8 +55,9 @@ template <class T, class Block> struct bert_trainer {
     config.dropout = bert_shape::dropout;
     config.density = what.density;
     model layers;
-    for (std::int64_t i = 0; i < shape.layers; ++i)
-      layers.layers.push_back(transformer::random(config, mask::bidirectional, 1, std::uint64_t(i)));
+    for (int i = 0; i < int(shape.layers); ++i)
+      layers.layers.push_back(
+          transformer::random(config, mask::bidirectional, 1, nn::parameter_name().child(i)));
     nn::initialise_transformer(layers, shape.layers, 1, nn::distribution::truncated_normal);
     return layers;
   }

@@ -38,19 +38,18 @@ template <class Block> struct digit_network {
   using gradients = digit_network;
 
   explicit digit_network(workload const& what)
-      : first(of(what.m, mlp_shape::pixels, what, 0)),
-        second(of(what.k, what.m, what, 1)),
+      : first(of(what.m, mlp_shape::pixels, what, "first")),
+        second(of(what.k, what.m, what, "second")),
         third(mlp_shape::classes, what.k) {
-    std::uint64_t number = 0;
-    for (auto* weight : {&first.weight, &second.weight}) {
-      nn::initialise(*weight, nn::distribution::he, 1, number++);
+    nn::initialise(first.weight, nn::distribution::he, 1, "first.weight");
+    nn::initialise(second.weight, nn::distribution::he, 1, "second.weight");
+    for (auto* weight : {&first.weight, &second.weight})
       for (float& value : *weight) value /= float(std::sqrt(weight->pattern().density()));
-    }
-    nn::initialise(third.weight, nn::distribution::xavier, 1, number);
+    nn::initialise(third.weight, nn::distribution::xavier, 1, "third.weight");
   }
   static nn::linear<float, Block> of(std::int64_t out, std::int64_t in, workload const& what,
-                                     std::uint64_t number) {
-    return nn::linear<float, Block>::random(out, in, what.density, nn::bias_term::present, 1, number);
+                                     nn::parameter_name const& name) {
+    return nn::linear<float, Block>::random(out, in, what.density, nn::bias_term::present, 1, name);
   }
 
   /// The mean loss.

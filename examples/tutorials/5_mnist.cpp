@@ -42,8 +42,8 @@ int main() {
   network net;
   net.up = {hidden, digits::pixels, random_pattern(hidden / 4, digits::pixels / 4, 0.05, /*seed*/ 1)};
   net.down = {classes, hidden};
-  nn::initialise(net.up.weight, nn::distribution::normal, 1, 0, /*deviation*/ 0.2);
-  nn::initialise(net.down.weight, nn::distribution::xavier, 1, 1);
+  nn::initialise(net.up.weight, nn::distribution::normal, 1, "up.weight", /*deviation*/ 0.2);
+  nn::initialise(net.down.weight, nn::distribution::xavier, 1, "down.weight");
 
   context ctx;
   nn::workspace<float> room;

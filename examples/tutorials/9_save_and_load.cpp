@@ -62,7 +62,7 @@ int main() {
 
   // A checkpoint holds parameters, patterns, moments and the program's own state, each with a checksum.
   layer net(32, 32, w.pattern()), other_net(32, 32, w.pattern());
-  nn::initialise(net.weight, nn::distribution::xavier, /*seed*/ 1, /*number of the parameter*/ 0);
+  nn::initialise(net.weight, nn::distribution::xavier, /*seed*/ 1, /*its name*/ "weight");
   train::training student(net, train::adamw{}), other(other_net, train::adamw{});  // they refer to the layers
   learn(ctx, student);
   train::save(student, folder + "step-10", io::json::object{{"note", "after ten steps"}});

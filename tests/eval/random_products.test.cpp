@@ -21,9 +21,9 @@
 #include <eval/evaluation.hpp>
 #include <support/cpu_context.hpp>
 
+#include <tessera/core/hash.hpp>
 #include <tessera/eval/outer_products.hpp>
 #include <tessera/eval/quantised.hpp>
-#include <tessera/io/text.hpp>
 #include <tessera/nm_sparsity.hpp>
 
 namespace random_products_test {
@@ -48,7 +48,7 @@ class chances {
  public:
   chances(std::int64_t trial, std::string const& types)
       : stream_(std::uint64_t(setting("TESSERA_RANDOM_SEED", 1)), random_purpose::test, std::uint64_t(trial),
-                io::content_hash(types)) {}
+                content_hash(types)) {}
   std::int64_t up_to(std::int64_t most) {
     return std::int64_t(stream_.below(next_++, std::uint64_t(most + 1)));
   }

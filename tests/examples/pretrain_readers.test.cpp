@@ -31,7 +31,7 @@ TEST_CASE("pretrain: its programs say of a checkpoint of another program that it
   fs::create_directory(folder);
   put(folder + "/state.json", state);
   auto metadata = tessera::io::format_metadata("tessera.checkpoint", 4);
-  metadata["tessera.state"] = std::to_string(tessera::io::content_hash(state));
+  metadata["tessera.state"] = std::to_string(tessera::content_hash(state));
   const float number = 1;
   tessera::io::write_safetensors(
       folder + "/tensors.safetensors",

@@ -15,8 +15,8 @@ using namespace tessera;
 
 // The header of a file of tensors, with its length, that belongs to another state.json.
 std::string header_for(std::string header, std::string const& right_state, std::string_view state) {
-  const std::string was = std::to_string(io::content_hash(right_state));
-  header.replace(header.find(was), was.size(), std::to_string(io::content_hash(std::string(state))));
+  const std::string was = std::to_string(content_hash(right_state));
+  header.replace(header.find(was), was.size(), std::to_string(content_hash(std::string(state))));
   while (header.size() % 8 != 0) header += ' ';
   const std::size_t at = io::detail::own_checksum_at(header);
   const std::string own = io::detail::own_checksum(header, at);

@@ -19,12 +19,6 @@ TEST_CASE("text: only well-formed UTF-8 counts as a character") {
   CHECK(utf8_length("") == 0);
 }
 
-TEST_CASE("text: the hash is the published one, and goes on") {
-  CHECK(content_hash("") == 0xcbf29ce484222325u);
-  CHECK(content_hash("foobar") == 0x85944171f73967e8u);
-  CHECK(content_hash("bar", content_hash("foo")) == content_hash("foobar"));
-}
-
 TEST_CASE("text: a text of a file is quoted in an error, short and without control characters") {
   CHECK(in_quotes("w") == "\"w\"");
   CHECK(in_quotes("") == "\"\"");

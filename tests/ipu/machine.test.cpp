@@ -34,7 +34,7 @@ outcome train_layer(context& ctx, double density) {
   nn::transformer_config config;
   config.hidden = 64, config.heads = 2, config.layers = 1, config.density = density;
   using layer = nn::transformer_block<float, block_shape<8>, nn::norm_order::post>;
-  layer one = layer::random(config, mask::causal, 3, 0);
+  layer one = layer::random(config, mask::causal, 3, "");
   auto g = nn::zeros_like(one);
   typename layer::saved saved;
   const sequences batch(std::vector<std::int64_t>{0, 50, 150});

@@ -71,7 +71,7 @@ TEST_CASE("attention: a random layer leaves a functor that is an aggregate as it
   of.hidden = 16;
   of.heads = 4;
   using capped_layer = nn::multi_head_attention<double, block_shape<4>, capped>;
-  CHECK(capped_layer::random(of, mask::causal, 1, 0).score.cap == 50);
+  CHECK(capped_layer::random(of, mask::causal, 1, "").score.cap == 50);
 }
 
 TEST_CASE("attention: heads whose features would share lanes are refused with what is right") {

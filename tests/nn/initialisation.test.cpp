@@ -33,7 +33,7 @@ template <class Matrix> moments measure(Matrix const& m) {
 TEST_CASE("initialisation: distributions have their moments") {
   block_sparse_matrix<double, block_shape<4>> m(300, 200);
   const auto of = [&](distribution from) {
-    initialise(m, from, 1, 2);
+    initialise(m, from, 1, "some.weight");
     const moments all = measure(m);
     CHECK(std::abs(all.mean) < 4 * all.deviation / std::sqrt(300.0 * 200));
     return all;
@@ -53,21 +53,21 @@ TEST_CASE("initialisation: a value depends on seed, parameter and place but on n
       50, 30, random_pattern(13, 8, 0.3, random_stream(1, random_purpose::test)));
   block_sparse_matrix<double, block_shape<16>> dense(50, 30), other(50, 30);
   for (const auto from : {distribution::normal, distribution::truncated_normal, distribution::xavier}) {
-    initialise(sparse, from, 1, 2);
-    initialise(dense, from, 1, 2);
+    initialise(sparse, from, 1, "some.weight");
+    initialise(dense, from, 1, "some.weight");
     for (std::int64_t i = 0; i < 50; ++i)
       for (std::int64_t j = 0; j < 30; ++j)
         if (sparse.find(i, j) >= 0) REQUIRE(sparse(i, j) == dense(i, j));
-    initialise(other, from, 1, 3);
+    initialise(other, from, 1, "other.weight");
     CHECK(other(0, 0) != dense(0, 0));
-    initialise(other, from, 2, 2);
+    initialise(other, from, 2, "some.weight");
     CHECK(other(0, 0) != dense(0, 0));
   }
 }
 
 TEST_CASE("initialisation: what overhangs the matrix stays zero") {
   block_sparse_matrix<double, block_shape<16>> m(17, 3);
-  initialise(m, distribution::normal, 1, 2);
+  initialise(m, distribution::normal, 1, "some.weight");
   std::int64_t not_zero = 0;
   for (const double v : m) not_zero += v != 0;
   CHECK(not_zero == 17 * 3);

@@ -117,13 +117,13 @@ TEST_CASE("parameter list: matrices above each other end where their rows do") {
   using attention = nn::multi_head_attention<float, block_shape<4>>;
   const auto ends = [](auto const& layer, std::size_t i) { return nn::parameter_list(layer)[i].row_ends(); };
   nn::transformer_config of{.hidden = 32, .heads = 4};
-  const auto equal = attention::random(of, mask::causal, 1, 0);
+  const auto equal = attention::random(of, mask::causal, 1, "");
   CHECK(ends(equal, 0) == std::vector<std::int64_t>{32, 64, 96});
   CHECK(ends(equal, 1) == std::vector<std::int64_t>{32, 64, 96});  // the bias
   CHECK(ends(equal, 2) == std::vector<std::int64_t>{32});
   of.key_heads = 2;
-  CHECK(ends(attention::random(of, mask::causal, 1, 0), 0) == std::vector<std::int64_t>{32, 48, 64});
-  const auto cell = nn::lstm<float, block_shape<4>>::random(8, 1, 1, 0);
+  CHECK(ends(attention::random(of, mask::causal, 1, ""), 0) == std::vector<std::int64_t>{32, 48, 64});
+  const auto cell = nn::lstm<float, block_shape<4>>::random(8, 1, 1, "");
   CHECK(ends(cell, 0) == std::vector<std::int64_t>{8, 16, 24, 32});
 }
 

@@ -19,7 +19,7 @@ template <class Layer> void check(mask seen, double dropout) {
   config.feed_forward = 2;
   config.density = 0.5;
   config.dropout = dropout;
-  auto layer = Layer::random(config, seen, 1, 0);
+  auto layer = Layer::random(config, seen, 1, "");
   support::randomise(layer);
   support::check_layer(layer, config.hidden, t.pass());
 }

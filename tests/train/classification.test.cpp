@@ -43,8 +43,8 @@ template <class T> nn::mlp<T, block_shape<4>, ops::relu> some_network() {
   nn::mlp<T, block_shape<4>, ops::relu> net;
   net.up = {64, features, random_pattern(16, 8, 0.5, 1)};
   net.down = {classes, 64};
-  nn::initialise(net.up.weight, nn::distribution::he, 1, 0);
-  nn::initialise(net.down.weight, nn::distribution::xavier, 1, 1);
+  nn::initialise(net.up.weight, nn::distribution::he, 1, "up.weight");
+  nn::initialise(net.down.weight, nn::distribution::xavier, 1, "down.weight");
   return net;
 }
 

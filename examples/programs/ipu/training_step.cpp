@@ -57,7 +57,7 @@ template <class Block> void train_bert(settings const& s, ipu::machine& machine,
   config.heads = std::max<std::int64_t>(1, config.hidden / 64), config.layers = 1, config.density = s.density;
   const std::int64_t tokens = s.tokens > 0 ? s.tokens : 8192;
   using layer = nn::transformer_block<T, Block, nn::norm_order::post>;
-  layer one = layer::random(config, mask::bidirectional, s.seed, 0);
+  layer one = layer::random(config, mask::bidirectional, s.seed, "");
   typename layer::gradients g = nn::zeros_like(one);
   typename layer::saved saved;
   const sequences batch = cut(tokens, 128);

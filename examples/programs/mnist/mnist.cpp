@@ -119,19 +119,18 @@ bool begins_dense(settings const& s) {
 template <class Block> network<Block> initial_network(settings const& s) {
   network<Block> net;
   std::int64_t features = digits::pixels;
-  std::uint64_t number = 0;
-  const auto layer = [&](std::int64_t out, double density) {
+  const auto layer = [&](nn::parameter_name const& name, std::int64_t out, double density) {
     const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
     const double kept = s.policy == "gradual" ? s.density : density;
     if (kept * blocks < 0.5)
       programs::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
                                             features, " weights; ", 1 / blocks, " keeps one"));
     auto made =
-        nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, number);
+        nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, name);
     // The deviation of PyTorch's default, uniform within ±1/√features.
-    nn::initialise(made.weight, nn::distribution::normal, s.seed, number,
+    nn::initialise(made.weight, nn::distribution::normal, s.seed, name.child("weight").key(),
                    1 / std::sqrt(3.0 * double(features)));
-    features = out, ++number;
+    features = out;
     return made;
   };
   std::vector<int> sizes;
@@ -147,9 +146,13 @@ template <class Block> network<Block> initial_network(settings const& s) {
     densities.assign(shapes.size(), 1);
   else if (s.densities == "erdos-renyi")
     densities = erdos_renyi_densities(shapes, s.density);
-  for (std::size_t i = 0; i < sizes.size(); ++i)
-    net.hidden.push_back({layer(sizes[i], densities[i]), nn::dropout<float>(s.dropout, number)});
-  net.last = layer(classes, s.last == "dense" ? 1 : densities.back());
+  const nn::parameter_name hidden("hidden");
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const nn::parameter_name name = hidden.child(int(i));
+    net.hidden.push_back(
+        {layer(name, sizes[i], densities[i]), nn::dropout<float>(s.dropout, name.child("drop").key())});
+  }
+  net.last = layer("last", classes, s.last == "dense" ? 1 : densities.back());
   return net;
 }
 

@@ -59,7 +59,7 @@ bool has_checkpoint(std::filesystem::path const& run, std::string const& name) {
 }
 
 std::uint64_t checkpoint_hash(std::string const& folder) {
-  return tessera::io::content_hash(tessera::io::read_file(folder + "/state.json"));
+  return tessera::content_hash(tessera::io::read_file(folder + "/state.json"));
 }
 
 /// The kind of model in --from with which one of a new run begins.

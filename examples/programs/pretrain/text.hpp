@@ -187,7 +187,7 @@ inline corpus read_repository(std::filesystem::path const& root) {
     for (std::string_view rest = file; !rest.empty();) {
       const std::string_view chunk =
           rest.substr(0, character_start(rest, std::min(chunk_bytes, rest.size())));
-      if (tessera::io::content_hash(chunk) % 10 == 0)
+      if (tessera::content_hash(chunk) % 10 == 0)
         add_documents(chunk, documents::files, all.validation, all.validation_ends);
       else
         add_documents(chunk, documents::files, all.training, all.training_ends);
@@ -258,7 +258,7 @@ inline token_text tokenize(corpus const& text, vocabulary const& symbols, int co
   }
   result.bytes_per_token =
       static_cast<double>(text.validation.size()) / static_cast<double>(result.validation.size());
-  using tessera::io::content_hash;
+  using tessera::content_hash;
   result.hash = content_hash(text.validation, content_hash(text.training) + text.training.size());
   return result;
 }

@@ -33,13 +33,6 @@ inline std::size_t utf8_length(std::string_view text) {
 /// have another i (Turkish).
 constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
-/// text.
-constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
-  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return before;
-}
-
 namespace detail {
 /// Moves the first character of a text to the end of `out`: control characters (U+0000 … U+001F, U+007F …
 /// U+009F) and bytes that are not UTF-8 as \x1b and the like.

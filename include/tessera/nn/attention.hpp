@@ -79,14 +79,14 @@ struct multi_head_attention {
     size.attention_multiply_adds = detail::product(2, features);
     return size;
   }
-  /// Zeros on random patterns, for layer `number` of a transformer.
+  /// Zeros on random patterns, by the name of this part in the model.
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                     std::uint64_t number) {
+                                     parameter_name const& name) {
     multi_head_attention made{
         Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
-                       seed, 4 * number),
+                       seed, name.child("qkv")),
         Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
-                       4 * number + 1),
+                       name.child("out")),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};

@@ -148,8 +148,8 @@ template <element T, class Layer> struct recomputed {
     return model_size::of<T>().recomputed_part(Layer::size(of));
   }
   static recomputed random(transformer_config const& of, mask seen, std::uint64_t seed,
-                           std::uint64_t number) {
-    return {Layer::random(of, seen, seed, number)};
+                           parameter_name const& name) {
+    return {Layer::random(of, seen, seed, name)};
   }
   std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <cstdint>
-
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
@@ -14,31 +12,31 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
-/// m is a function of (seed, layer, step, feature, token), so backward draws it again.
-///   layer   number of this dropout, unique in its model
+/// m is a function of (seed, key, step, feature, token), so backward draws it again.
+///   key   of its masks: its own name in the model, "block.3.mlp_dropout". Checkpoints keep it
 template <element T> struct dropout {
   double rate = 0;
-  std::uint64_t layer = 0;
+  random_key key = {};
 
   struct saved {};
   using gradients = dropout<accumulator_t<T>>;
 
   dropout() = default;
-  dropout(double drop_rate, std::uint64_t number) : rate(drop_rate), layer(number) {
+  dropout(double drop_rate, random_key name) : rate(drop_rate), key(name) {
     if (!(rate >= 0 && rate < 1))
       throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
   }
 
   static void parts(auto& each, auto&... of) {
     each.training_setting("rate", of.rate...);
-    each.training_setting("layer", of.layer...);
+    each.training_setting("key", of.key...);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
   bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
 
   /// The expression x ∘ m / (1 - rate), for use in a statement.
   template <class X> auto masked(X const& x, pass<T> const& p) const {
-    const random_stream random(p.seed, random_purpose::dropout, layer, p.step);
+    const random_stream random(p.seed, random_purpose::dropout, key, p.step);
     return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
   }
 

@@ -60,12 +60,13 @@ template <element T, class Layer> struct edge_popup {
   edge_popup() = default;
   /// Scores are drawn as weights would be (He et al. 2015). Throws option_error unless the density is in
   /// (0, 1] and at most the density of each weight.
-  edge_popup(Layer layer, double visible_density, std::uint64_t seed)
+  ///   name   of this layer in the model; the keys of the scores are their own names
+  edge_popup(Layer layer, double visible_density, std::uint64_t seed, parameter_name const& name = {})
       : scores(std::move(layer)), weights(scores), visible(scores), density(visible_density) {
-    std::uint64_t number = 0;
-    for_each_parameter(scores, [&](parameter_name const& name, auto& score) {
+    for_each_parameter(scores, [&](parameter_name const& its, auto& score) {
       if constexpr (is_matrix<decltype(score)>)
-        if (detail::is_chosen<decltype(score)>(name)) initialise(score, distribution::he, seed, number++);
+        if (detail::is_chosen<decltype(score)>(its))
+          initialise(score, distribution::he, seed, name.child("scores").text() + '.' + its.text());
     });
     refresh(0);
   }

@@ -117,9 +117,10 @@ struct encoder_body {
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segment_types, config.hidden);
     embedding_norm = layer_norm<T>(config.hidden);
-    embedding_dropout = {config.dropout, 0};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(Layer::random(config, mask::bidirectional, seed, std::uint64_t(i)));
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      blocks.layers.push_back(
+          Layer::random(config, mask::bidirectional, seed, parameter_name("block").child(i)));
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -154,12 +155,6 @@ struct encoder_body {
   /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
   void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
                        pass<T> const& p) const;
-
- protected:
-  /// That of a head for sequences; no layer has its number.
-  static dropout<T> pooled_dropout(transformer_config const& of) {
-    return {of.dropout, 1 + 4 * std::uint64_t(of.layers)};
-  }
 
  private:
   static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
@@ -225,7 +220,8 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
     head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
-    if (config.next_sentence) next_sentence = {config.hidden, 2, body::pooled_dropout(config)};
+    if (config.next_sentence)
+      next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
     initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
   }
 

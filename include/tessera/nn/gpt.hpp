@@ -47,9 +47,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    embedding_dropout = {config.dropout, 0};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(Layer::random(config, mask::causal, seed, std::uint64_t(i)));
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = layer_norm<T>(config.hidden, config.bias);
     initialise_transformer(*this, config.layers, seed);
   }

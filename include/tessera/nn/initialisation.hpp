@@ -11,7 +11,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 
-// Initial values. The value of an element is a function of the seed, the number of its parameter, its row and
+// Initial values. The value of an element is a function of the seed, the name of its parameter, its row and
 // its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
 // dense model.
 
@@ -25,12 +25,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 enum class distribution { normal, truncated_normal, xavier, he };
 
 /// Fills the stored blocks of a matrix.
-///   parameter   number of the matrix in the model, a key of its random numbers
+///   parameter   name of the matrix in the model, the key of its random numbers
 ///   deviation   of the normal distributions
 ///   factor      multiplies all values
 template <element T, class Block>
 void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
-                std::uint64_t parameter, double deviation = 0.02, double factor = 1) {
+                random_key parameter, double deviation = 0.02, double factor = 1) {
   const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
   const auto stream = [&](std::uint64_t attempt) {
     return random_stream(seed, random_purpose::initial_values, parameter, attempt);
@@ -56,19 +56,17 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
 template <class Model>
 void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02) {
-  std::uint64_t number = 0;
   for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
     using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
     const std::string text = name.text();
     if constexpr (requires { parameter.pattern(); }) {
       const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
-      initialise(parameter, from, seed, number, deviation,
+      initialise(parameter, from, seed, text, deviation,
                  ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
     } else {
       const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
       std::ranges::fill(parameter, multiplies ? T(1) : T(0));
     }
-    ++number;
   });
 }
 

@@ -48,14 +48,14 @@ template <element T, class Block> struct linear {
     return with_bias == bias_term::present ? size.vector(out) : size;
   }
   /// A layer of zeros on a random pattern.
-  ///   number   number of the matrix in the model, a key of its random pattern
+  ///   name   of this layer in the model; the key of the random pattern is the name of its weight
   static linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                       std::uint64_t seed, std::uint64_t number) {
+                       std::uint64_t seed, parameter_name const& name) {
     if (density == 1) return {out, in, with_bias};
     return {out, in,
             random_pattern(int(ceil_div<std::int64_t>(out, Block::rows)),
                            int(ceil_div<std::int64_t>(in, Block::cols)), density,
-                           random_stream(seed, random_purpose::initial_pattern, number)),
+                           random_stream(seed, random_purpose::initial_pattern, name.child("weight").key())),
             with_bias};
   }
 

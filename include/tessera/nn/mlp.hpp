@@ -42,12 +42,12 @@ struct mlp {
         .keeps(of.inner())      // z
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
+  /// Zeros on random patterns, by the name of this part in the model.
+  static mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
     return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           4 * number + 2),
+                           name.child("up")),
             Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
-                           4 * number + 3)};
+                           name.child("down"))};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
@@ -84,9 +84,6 @@ void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& 
   up.add_weight_gradient(dz, x, g.up, p);
 }
 
-/// First number of the random patterns of gates, beyond the numbers of all other matrices.
-inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
-
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
 template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
@@ -110,11 +107,11 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
         .keeps(of.inner(), 2)   // z, u
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, number);
+  /// Zeros on random patterns, by the name of this part in the model.
+  static gated_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, name);
     return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           gate_patterns + number),
+                           name.child("gate")),
             two.up, two.down};
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }

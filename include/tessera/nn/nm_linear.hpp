@@ -55,8 +55,8 @@ struct nm_linear : linear<T, Block> {
   }
   /// As linear::random.
   static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                          std::uint64_t seed, std::uint64_t number) {
-    return nm_linear(base::random(out, in, density, with_bias, seed, number));
+                          std::uint64_t seed, parameter_name const& name) {
+    return nm_linear(base::random(out, in, density, with_bias, seed, name));
   }
 
   /// The expression V x + b, for use in a statement; x may be an expression.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
+#include <tessera/core/random.hpp>
 
 // A layer lists its parts once:
 //
@@ -55,6 +57,9 @@ using row_shares = std::array<int, 4>;
 class parameter_name {
  public:
   parameter_name() = default;
+  /// A path as a text: `block.3`. The text must live longer.
+  template <std::convertible_to<std::string_view> Text>
+  parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
   /// The name of a part, with the role of this name. An empty part names the whole.
   parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
   parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
@@ -63,6 +68,8 @@ class parameter_name {
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
+  /// The key of the random choices for what has this name.
+  random_key key() const { return text(); }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
@@ -248,7 +255,7 @@ template <class Visit> struct visit_training_settings {
   void frozen(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   void setting(parameter_name const&, auto&...) {}
-  void training_setting(parameter_name const& name, auto const& value) { visit(name, value); }
+  void training_setting(parameter_name const& name, auto& value) { visit(name, value); }
   void hyperparameter(auto&...) {}
 };
 
@@ -305,8 +312,8 @@ template <class Layer, class Visit> void for_each_setting(Layer const& layer, Vi
   detail::walk(parameter_name(), action, layer);
 }
 
-/// The same for the settings that only training depends on: the rate of a dropout.
-template <class Layer, class Visit> void for_each_training_setting(Layer const& layer, Visit&& visit) {
+/// The same for the settings that only training depends on: the rate of a dropout and the key of its masks.
+template <class Layer, class Visit> void for_each_training_setting(Layer& layer, Visit&& visit) {
   detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }

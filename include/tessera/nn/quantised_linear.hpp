@@ -99,8 +99,8 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   /// As linear::random.
   static quantised_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                                 std::uint64_t seed, std::uint64_t number) {
-    return quantised_linear(base::random(out, in, density, with_bias, seed, number));
+                                 std::uint64_t seed, parameter_name const& name) {
+    return quantised_linear(base::random(out, in, density, with_bias, seed, name));
   }
 
   /// The expression sx (sw (w8 x8)) + b; x may be an expression.

@@ -94,12 +94,12 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
 
 /// A cell of so many gates, of hidden features in and out, with random patterns.
 template <class Cell>
-Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-  const auto matrix = [&](std::uint64_t which) {
+Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+  const auto matrix = [&](char const* part) {
     return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
-                                         2 * number + which);
+                                         name.child(part));
   };
-  return {matrix(0), matrix(1)};
+  return {matrix("input"), matrix("recurrent")};
 }
 template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
   return model_size::of<T>()
@@ -136,9 +136,9 @@ template <element T, class Block> struct gru {
     each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   number   of the cell in the model, a key of its random patterns
-  static gru random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-    return detail::random_cell<gru>(hidden, density, seed, number);
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static gru random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<gru>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
     return detail::cell_size<T, Block>(hidden, density, gate_count);
@@ -236,9 +236,9 @@ template <element T, class Block> struct lstm {
     each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   number   of the cell in the model, a key of its random patterns
-  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-    return detail::random_cell<lstm>(hidden, density, seed, number);
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<lstm>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
     return detail::cell_size<T, Block>(hidden, density, gate_count);

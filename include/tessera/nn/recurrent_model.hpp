@@ -73,19 +73,22 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
-    embedding_dropout = {config.dropout, 0}, top_dropout = {config.dropout, 1};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      cells.layers.push_back(Cell::random(config.hidden, config.density, seed, std::uint64_t(i)));
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    top_dropout = {config.dropout, "top_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      cells.layers.push_back(
+          Cell::random(config.hidden, config.density, seed, parameter_name("cell").child(i)));
     bias = feature_vector<accumulator_t<T>>(config.vocabulary);
-    initialise(token_embedding.table, distribution::normal, seed, 0, 0.1);
-    std::uint64_t number = 0;
-    for (Cell& cell : cells.layers) {
-      for (auto* of_cell : {&cell.input, &cell.recurrent})
-        initialise(of_cell->weight, distribution::xavier, seed, ++number);
-      if constexpr (Cell::gate_count == 4)
+    for_each_parameter(*this, [&](parameter_name const& name, auto& parameter) {
+      if constexpr (is_matrix<decltype(parameter)>)
+        initialise(parameter,
+                   name.role() == parameter_role::weight ? distribution::xavier : distribution::normal, seed,
+                   name.key(), 0.1);
+    });
+    if constexpr (Cell::gate_count == 4)
+      for (Cell& cell : cells.layers)
         for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
           cell.input.bias[f] = accumulator_t<T>(1);
-    }
   }
 
   static void parts(auto& each, auto& first, auto&... others) {

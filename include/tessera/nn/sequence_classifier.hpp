@@ -37,10 +37,9 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
       : body(std::move(static_cast<body&>(trained))) {
     if (classes < 2)
       throw option_error(message("[sequence_classifier] ", classes, " classes: there must be two or more"));
-    head = sequence_head<T>(config.hidden, classes, body::pooled_dropout(config));
-    // Numbers that no parameter of the encoder has.
-    initialise(head.pooler.weight, distribution::truncated_normal, seed, 1u << 20);
-    initialise(head.classifier.weight, distribution::truncated_normal, seed, (1u << 20) + 1);
+    head = sequence_head<T>(config.hidden, classes, {config.dropout, "pooled_dropout"});
+    initialise(head.pooler.weight, distribution::truncated_normal, seed, "pooler.weight");
+    initialise(head.classifier.weight, distribution::truncated_normal, seed, "classifier.weight");
   }
 
   static void parts(auto& each, auto& first, auto&... others) {

@@ -64,9 +64,9 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
     each("coefficients", of.coefficients...);
   }
   static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.inner()); }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return slimmable_mlp(whole_type::random(of, seed, number));
+  /// Zeros on random patterns, by the name of this part in the model.
+  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    return slimmable_mlp(whole_type::random(of, seed, name));
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
@@ -126,10 +126,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
     each("coefficients", of.coefficients...);
   }
   static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.heads); }
-  /// Zeros on random patterns, for layer `number` of a transformer.
+  /// Zeros on random patterns, by the name of this part in the model.
   static slimmable_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                    std::uint64_t number) {
-    return slimmable_attention(whole_type::random(of, seen, seed, number));
+                                    parameter_name const& name) {
+    return slimmable_attention(whole_type::random(of, seen, seed, name));
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 

@@ -63,12 +63,15 @@ struct transformer_block {
         .lends(of.hidden, 4);
   }
   /// Zeros on random patterns; gains are 1.
-  ///   number   number of this block in the model, a key of its random choices
+  ///   name   of this block in the model, which begins the keys of its random choices
   static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                  std::uint64_t number) {
-    return {Norm(of.hidden, of.bias),      Attention::random(of, seen, seed, number),
-            {of.dropout, 2 * number + 1},  Norm(of.hidden, of.bias),
-            Mlp::random(of, seed, number), {of.dropout, 2 * number + 2}};
+                                  parameter_name const& name) {
+    return {Norm(of.hidden, of.bias),
+            Attention::random(of, seen, seed, name.child("attention")),
+            {of.dropout, name.child("attention_dropout").key()},
+            Norm(of.hidden, of.bias),
+            Mlp::random(of, seed, name.child("mlp")),
+            {of.dropout, name.child("mlp_dropout").key()}};
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 

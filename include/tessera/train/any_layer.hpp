@@ -8,6 +8,8 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -50,6 +52,8 @@ class owned_layer {
 
 namespace detail {
 
+using key_visitor = function_ref<void(std::string const& setting, random_key&)>;
+
 /// What a type of layer can do besides computing.
 struct layer_functions {
   nn::detail::walk_function walk;
@@ -57,6 +61,7 @@ struct layer_functions {
   io::json (*architecture)(void const* object);
   io::json::object (*training_settings)(void const* object);
   std::string (*arithmetic)(void const* object, machine const& on);
+  void (*for_each_key)(void* object, key_visitor visit);
 };
 
 template <class Layer> struct functions_of_layer {
@@ -64,8 +69,9 @@ template <class Layer> struct functions_of_layer {
   static io::json architecture(void const* object);
   static io::json::object training_settings(void const* object);
   static std::string arithmetic(void const* object, machine const& on);
-  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, refresh, architecture,
-                                       training_settings, arithmetic};
+  static void for_each_key(void* object, key_visitor visit);
+  static constexpr layer_functions all{
+      nn::detail::walk_tensors<Layer>, refresh, architecture, training_settings, arithmetic, for_each_key};
 };
 template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
   nn::refresh(*static_cast<Layer*>(object), step);
@@ -79,6 +85,10 @@ template <class Layer> io::json::object functions_of_layer<Layer>::training_sett
 template <class Layer>
 std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
   return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+}
+
+template <class Layer> void functions_of_layer<Layer>::for_each_key(void* object, key_visitor visit) {
+  for_each_training_key(*static_cast<Layer*>(object), visit);
 }
 
 /// What one with gradients can do.
@@ -134,6 +144,9 @@ class mutable_any_layer : public any_layer {
 
   /// See nn::refresh.
   void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+
+  /// See for_each_training_key.
+  void for_each_key(detail::key_visitor visit) const { functions_->for_each_key(layer_, visit); }
 };
 
 /// The same, to be trained: a layer that has `gradients`.

@@ -17,6 +17,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/hash.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
@@ -40,14 +42,14 @@ template <class T> std::string name_of_type() {
 inline std::string text_of_patterns(std::vector<pattern> const& of) {
   if (of.empty()) return "all";
   std::int64_t stored = 0, grid = 0;
-  std::uint64_t hash = io::content_hash("");
+  std::uint64_t hash = content_hash("");
   for (pattern const& one : of) {
     stored += one.blocks();
     grid += std::int64_t{one.block_rows()} * one.block_cols();
     const auto add = [&](int number) {
       const auto n = static_cast<std::uint32_t>(number);
       const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
-      hash = io::content_hash({bytes.data(), bytes.size()}, hash);
+      hash = content_hash({bytes.data(), bytes.size()}, hash);
     };
     add(one.block_rows());
     add(one.block_cols());
@@ -66,6 +68,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
     return value;
   else if constexpr (std::is_same_v<Value, std::string>)
     return value;
+  else if constexpr (std::is_same_v<Value, random_key>)
+    return value.value;
   else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
     return text_of_patterns(value);
   else if constexpr (requires { value.setting_name(); })
@@ -140,13 +144,20 @@ template <class Model> io::json architecture(Model const& model) {
   return all;
 }
 
-/// The settings of a model that only its training depends on, such as the rates of dropout.
+/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
 template <class Model> io::json::object training_settings_of(Model const& model) {
   io::json::object all;
   nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
     all.push_back({"model." + name.text(), detail::json_of_setting(value)});
   });
   return all;
+}
+
+/// Calls visit(setting, key) for the keys of random choices among them.
+template <class Model, class Visit> void for_each_training_key(Model& model, Visit&& visit) {
+  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto& value) {
+    if constexpr (std::is_same_v<decltype(value), random_key&>) visit("model." + name.text(), value);
+  });
 }
 
 namespace detail {

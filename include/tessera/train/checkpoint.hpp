@@ -13,6 +13,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/hash.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
@@ -155,7 +156,7 @@ TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::j
         tensors.add(names[i] + "." + array.name, array, model[i].tensor);
   }
   for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
-  tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
+  tensors.metadata["tessera.state"] = std::to_string(content_hash(text));
 
   io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
     io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
@@ -182,7 +183,7 @@ TESSERA_BODY checkpoint::checkpoint(std::string const& folder)
   if (version_ >= 3) tensors_.check_header();
   const std::string text = io::read_file(path_);
   const auto hash = tensors_.metadata().find("tessera.state");
-  if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
+  if (hash == tensors_.metadata().end() || hash->second != std::to_string(content_hash(text)))
     throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
                            ": one of them was changed or replaced"));
   document_ = io::parse_json(text, path_);

@@ -23,8 +23,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 /// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
-/// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training.
-inline constexpr int checkpoint_version = 4;
+/// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training,
+/// version 4 numbers as keys of random choices.
+inline constexpr int checkpoint_version = 5;
 
 namespace detail {
 

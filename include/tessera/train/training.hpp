@@ -26,6 +26,7 @@
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/parameter_groups.hpp>
+#include <tessera/train/random_keys.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
@@ -57,9 +58,10 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
   train::progress progress;
-  parameter_groups groups;              // rates, decay and policy by name: group_parameters
-  machine trained_on = this_machine();  // the machine of the last step
-  int micro_batch = 0;                  // the one that train_step accumulates now
+  parameter_groups groups;                // rates, decay and policy by name: group_parameters
+  machine trained_on = this_machine();    // the machine of the last step
+  stream_keys keys = stream_keys::names;  // of random choices for matrices
+  int micro_batch = 0;                    // the one that train_step accumulates now
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
   /// to replace blocks of a model without sparse matrices.
@@ -101,8 +103,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
   /// The same for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
-    return {ctx,           nn::purpose::training,
-            key(seed),     std::uint64_t(progress.step),
+    return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
             scaling.scale, nn::any_gradient_observer(weight_gradients())};
   }
   /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
@@ -244,8 +245,8 @@ step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings cons
   });
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
-    report.changed =
-        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+    report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
+                            t.candidates, t.groups, t.keys);
   if (report.skipped)
     t.model.refresh(t.progress.step);
   else
@@ -326,6 +327,7 @@ void save(any_training<Optimizer, Policy> const& t, std::string const& folder, i
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"random_keys", detail::text_of(t.keys)},
                                     {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
@@ -341,17 +343,23 @@ enum class other_settings { refused, allowed };
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
-/// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
-/// hooks belong to the program, which keeps and compares them itself.
+/// run goes on with those of `t`. Keys of random choices are those of the checkpoint. The number of threads
+/// may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and compares
+/// them itself.
 template <class Optimizer, class Policy>
 void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
   from.require_architecture(t.model);
-  if (settings == other_settings::refused && state.contains("settings"))  // not before version 4
-    detail::require_settings(state.at("settings"), detail::settings_of(t), "training",
+  const stream_keys keys = detail::stream_keys_in(state);
+  const std::vector<detail::kept_key> kept = detail::kept_keys(state, t.model);
+  if (settings == other_settings::refused && state.contains("settings")) {  // not before version 4
+    io::json now = detail::settings_of(t);
+    detail::put_keys(now, kept);
+    detail::require_settings(state.at("settings"), now, "training",
                              "; set it back, or resume with train::other_settings::allowed",
                              [](std::string const&) { return true; });
+  }
   progress p;
   p.step = state.at("step").as_integer();
   p.tokens = state.at("tokens").as_integer();
@@ -374,6 +382,8 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   if (state.contains("gradient_averages"))  // not in older files
     candidates.averages_from_json(state.at("gradient_averages"));
   from.load(t.model, t.state, t.gradients);
+  detail::put_keys(t.model, kept);
+  t.keys = keys;
   t.explored = std::move(explored);
   t.candidates = std::move(candidates);
   t.scaling = scaling;

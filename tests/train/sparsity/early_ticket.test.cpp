@@ -191,7 +191,7 @@ using slimmable_block = nn::transformer_block<double, block, nn::norm_order::pre
 slimmable_block some_transformer_block() {
   nn::transformer_config config;
   config.hidden = 24, config.heads = 6;
-  return slimmable_block::random(config, mask::causal, 1, 0);
+  return slimmable_block::random(config, mask::causal, 1, "");
 }
 
 TEST_CASE("slimmable layers: a transformer block takes them in the place of its own") {

@@ -120,8 +120,8 @@ TEST_CASE("next_ticket: after rounds of training, a fifth of the blocks learns f
   model net;
   net.up = {64, 32};
   net.down = {4, 64};
-  nn::initialise(net.up.weight, nn::distribution::he, 1, 0);
-  nn::initialise(net.down.weight, nn::distribution::xavier, 1, 1);
+  nn::initialise(net.up.weight, nn::distribution::he, 1, "up.weight");
+  nn::initialise(net.down.weight, nn::distribution::xavier, 1, "down.weight");
   const model early = net;
   const auto accuracy = [&] {
     train::training t(net, train::adamw{});

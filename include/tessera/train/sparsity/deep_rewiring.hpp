@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -22,6 +23,7 @@
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
+#include <tessera/train/random_keys.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
@@ -51,17 +53,16 @@ struct deep_rewiring {
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
-  /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
-  int sign(std::uint64_t number, std::int64_t place) const {
-    const random_stream random(seed, random_purpose::signs, number);
+  /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
+  int sign(random_key matrix, std::int64_t place) const {
+    const random_stream random(seed, random_purpose::signs, matrix);
     return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     std::vector<double> scores = at.weight.block_sums();
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
-      scores[static_cast<std::size_t>(slot)] *=
-          sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
+      scores[static_cast<std::size_t>(slot)] *= sign(at.key, std::int64_t{i} * at.stored().block_cols() + j);
     });
     return weakest(std::span<double const>(scores), count);
   }
@@ -96,10 +97,11 @@ template <schedule Schedule> struct weight_noise : step_hook {
     nn::mutable_parameter_list model(t.model);
     const nn::parameter_list gradients(t.gradients);
     require_state("weight_noise", model, gradients, t.state);
-    std::uint64_t matrices = 0;
+    const std::vector<std::string> names = model.names();
+    std::uint64_t number = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
       if (!model[i].tensor.is_matrix()) continue;
-      const random_stream random(seed, random_purpose::noise, matrices++,
+      const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
                                  static_cast<std::uint64_t>(t.progress.step));
       const double its_rate = rate * t.groups.of_parameter(i).rate;
       if (!model[i].is_weight() || its_rate == 0) continue;

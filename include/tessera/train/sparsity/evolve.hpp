@@ -15,6 +15,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
+#include <tessera/train/random_keys.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/growth_candidates.hpp>
 #include <tessera/train/sparsity/policy.hpp>
@@ -106,11 +107,12 @@ struct pattern_change {
 /// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
 /// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
+///   keys         of random choices
 template <sparsity_policy Policy>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
                       nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
                       optimizer_state& state, growth_candidates<Policy> const& candidates = {},
-                      parameter_groups const& groups = {}) {
+                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names) {
   require_possible(policy, done, model, groups);
   require_state("evolve", model, gradients, state);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
@@ -119,7 +121,8 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
     if (!groups.evolves(number)) continue;
     any_tensor& weight = model[i].tensor;
-    const matrix_at_update at{weight, gradients[i].tensor, done, number, candidates.of(number)};
+    const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
+                              candidates.of(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)

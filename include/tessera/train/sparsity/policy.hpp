@@ -34,7 +34,7 @@ struct matrix_at_update {
   any_tensor weight;                              // after the optimizer's update
   any_tensor gradient;                            // of this step, at the stored blocks
   std::int64_t done;                              // completed steps of the run
-  std::uint64_t number;                           // of this matrix in the model: a key of random choices
+  random_key key;                                 // of random choices for this matrix: its name in the model
   std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
 
   pattern const& stored() const { return weight.pattern(); }
@@ -174,7 +174,7 @@ inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at
                                                       std::uint64_t seed, std::int64_t update) {
   return random_choice(
       at.absent(), count,
-      random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
+      random_stream(seed, random_purpose::regrowth, at.key, static_cast<std::uint64_t>(update)));
 }
 
 /// A matrix of a model whose pattern may change.
