@@ -99,17 +99,18 @@ void check_parameter_gradients(Model& model, Gradients& gradients, Loss&& loss) 
 }
 
 /// Checks that an observer saw each matrix once, with activations whose product is its gradient.
-///   seen   the product with every element stored, by the address of the gradient
+///   seen   the product with every element stored, by the number of the parameter
 template <class Gradients>
 void check_seen_products(Gradients const& gradients,
-                         std::map<void const*, dense_matrix<double>> const& seen) {
-  std::size_t matrices = 0;
+                         std::map<std::size_t, dense_matrix<double>> const& seen) {
+  std::size_t matrices = 0, number = 0;
   nn::for_each_parameter(gradients, [&](nn::parameter_name const& name, auto const& gradient) {
+    [[maybe_unused]] const std::size_t its = number++;
     if constexpr (requires { gradient.pattern(); }) {
       INFO("parameter ", name.text());
       ++matrices;
-      REQUIRE(seen.contains(&gradient));
-      dense_matrix<double> const& product = seen.at(&gradient);
+      REQUIRE(seen.contains(its));
+      dense_matrix<double> const& product = seen.at(its);
       double worst = 0, largest = 1e-30;
       for (std::int64_t i = 0; i < gradient.rows(); ++i)
         for (std::int64_t j = 0; j < gradient.cols(); ++j)
@@ -159,15 +160,16 @@ template <class Layer> void check_layer(Layer& layer, std::int64_t features, nn:
   static_cast<void>(loss());
   layer.backward(x, saved, c, nullptr, gradients, p);
   auto once = nn::zeros_like(layer);
-  std::map<void const*, dense_matrix<double>> seen;
-  const auto observer = [&](context& ctx, void const* dw, panel_matrix<double> const& dy,
+  std::map<std::size_t, dense_matrix<double>> seen;
+  const auto observer = [&](context& ctx, std::size_t number, panel_matrix<double> const& dy,
                             panel_matrix<double> const& of) {
     dense_matrix<double> product(dy.features(), of.features());
     run(ctx, product = dy * transposed(of));
-    CHECK(seen.emplace(dw, std::move(product)).second);
+    CHECK(seen.emplace(number, std::move(product)).second);
   };
   nn::pass<double> observed = p;
-  observed.weight_gradients = &observer;
+  const nn::parameter_list numbered(once);
+  observed.weight_gradients = {observer, numbered};
   layer.backward(x, saved, c, &dx, once, observed);
   check_seen_products(once, seen);
   nn::for_each_parameter(

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -12,8 +11,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/float16.hpp>
-#include <tessera/core/function_ref.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
 #include <tessera/tensor/vectors.hpp>
@@ -97,61 +96,69 @@ enum class purpose { training, evaluation };
 
 /// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
 /// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
-/// observer(ctx, dw, dy, x), which must outlive it:
-///   dw   address of the gradient (rows, cols), to which the product has already been added
+/// observer(ctx, number, dy, x), and to the gradients that the backward fills; both must outlive it:
+///   number   of the weight among the parameters of the model; to its gradient the product has been added
 ///   dy (rows, tokens)   x (cols, tokens)
 template <element T> class gradient_observer {
   using activation = panel_matrix<T> const&;
-  using function = function_ref<void(context&, void const*, activation, activation)>;
 
  public:
+  using call = void (*)(void const* observer, context&, std::size_t number, activation dy, activation x);
+
   gradient_observer() = default;
-  /// No observer if null.
   template <class Observer>
-    requires std::constructible_from<function, Observer&>
-  gradient_observer(Observer* observer) {
-    if (observer) function_.emplace(*observer);
-  }
-
-  explicit operator bool() const { return function_.has_value(); }
-  void operator()(context& ctx, void const* dw, activation dy, activation x) const {
-    (*function_)(ctx, dw, dy, x);
-  }
-
- private:
-  std::optional<function> function_;
-};
-
-/// An observer of passes whose element is not known. Refers to one that has operator() of gradient_observer
-/// for every element.
-class any_gradient_observer {
-  template <element T>
-  using call = void (*)(void*, context&, void const*, panel_matrix<T> const&, panel_matrix<T> const&);
-
- public:
-  any_gradient_observer() = default;
-  /// No observer if null.
-  template <class Observer>
-  explicit any_gradient_observer(Observer* observer)
-      : observer_(observer),
-        calls_(call_of<Observer, float>, call_of<Observer, double>, call_of<Observer, bfloat16>,
-               call_of<Observer, float16>) {}
+  gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                    parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+      : gradient_observer(&observer, gradients, call_of<Observer>) {}
+  gradient_observer(void const* observer, parameter_list const& gradients, call made)
+      : observer_(observer), gradients_(&gradients), call_(made) {}
 
   explicit operator bool() const { return observer_ != nullptr; }
-  template <element T>
-  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
-    std::get<call<T>>(calls_)(observer_, ctx, dw, dy, x);
+
+  /// For layers, which do not know their place in a model: the address of the gradient says which it is. One
+  /// that is not among the gradients of the model is not observed.
+  void operator()(context& ctx, void const* gradient, activation dy, activation x) const {
+    for (std::size_t number = 0; number < gradients_->size(); ++number)
+      if ((*gradients_)[number].tensor.address() == gradient) return call_(observer_, ctx, number, dy, x);
+  }
+
+  template <class Observer>
+  static void call_of(void const* observer, context& ctx, std::size_t number, activation dy, activation x) {
+    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, dy, x);
   }
 
  private:
-  template <class Observer, element T>
-  static void call_of(void* observer, context& ctx, void const* dw, panel_matrix<T> const& dy,
-                      panel_matrix<T> const& x) {
-    (*static_cast<Observer*>(observer))(ctx, dw, dy, x);
+  void const* observer_ = nullptr;
+  parameter_list const* gradients_ = nullptr;
+  call call_ = nullptr;
+};
+
+/// The same for passes whose element is not known: refers to an observer that has operator() for every
+/// element.
+class any_gradient_observer {
+ public:
+  any_gradient_observer() = default;
+  template <class Observer>
+  any_gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                        parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+      : observer_(&observer),
+        gradients_(&gradients),
+        calls_(gradient_observer<float>::call_of<Observer>, gradient_observer<double>::call_of<Observer>,
+               gradient_observer<bfloat16>::call_of<Observer>,
+               gradient_observer<float16>::call_of<Observer>) {}
+
+  explicit operator bool() const { return observer_ != nullptr; }
+  template <element T> operator gradient_observer<T>() const {
+    if (!observer_) return {};
+    return {observer_, *gradients_, std::get<typename gradient_observer<T>::call>(calls_)};
   }
 
-  void* observer_ = nullptr;
-  std::tuple<call<float>, call<double>, call<bfloat16>, call<float16>> calls_{};
+ private:
+  void const* observer_ = nullptr;
+  parameter_list const* gradients_ = nullptr;
+  std::tuple<gradient_observer<float>::call, gradient_observer<double>::call,
+             gradient_observer<bfloat16>::call, gradient_observer<float16>::call>
+      calls_{};
 };
 
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
@@ -185,10 +192,9 @@ struct any_pass {
   double loss_scale = 1;
   any_gradient_observer weight_gradients = {};
 
-  /// A pass over sequences; it refers to this.
+  /// A pass over sequences.
   template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
-    return {ctx,  batch, room,       purpose,
-            seed, step,  loss_scale, weight_gradients ? &weight_gradients : nullptr};
+    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
   }
 };
 

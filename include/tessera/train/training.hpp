@@ -104,11 +104,11 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   /// The same for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
     return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
-            scaling.scale, nn::any_gradient_observer(weight_gradients())};
+            scaling.scale, weight_gradients()};
   }
-  /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
+  /// The observer of weight gradients for a pass that is made by hand; none unless the policy needs gradients
   /// of this backward.
-  growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
+  nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
 
  private:
   std::uint64_t key(std::uint64_t seed) const {

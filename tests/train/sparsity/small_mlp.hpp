@@ -63,11 +63,12 @@ template <class T, class Block>
 std::vector<support::reference> dense_gradients(context& ctx, model<T, Block> const& m, std::uint64_t key) {
   auto gradients = nn::zeros_like(m);
   std::vector<support::reference> all(2, support::reference(0, 0));
-  const auto keep = [&](context&, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
-    all[dw == &gradients.up.weight ? 0 : 1] =
+  const nn::parameter_list numbered(gradients);
+  const auto keep = [&](context&, std::size_t number, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
+    all[numbered.name(number) == "up.weight" ? 0 : 1] =
         support::multiply(support::to_reference(dy), support::transposed(support::to_reference(x)));
   };
-  accumulate(ctx, m, gradients, &keep, key);
+  accumulate(ctx, m, gradients, {keep, numbered}, key);
   return all;
 }
 

@@ -17,6 +17,7 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/pass.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/train/parameter_groups.hpp>
@@ -26,10 +27,10 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
-/// the policy's count. They are found in one backward, whose pass gets the address of this object:
+/// the policy's count. They are found in one backward, whose pass gets the observer:
 ///
 ///   candidates.watch(policy, done, model, gradients);
-///   pass.weight_gradients = &candidates;        // null in all other passes
+///   pass.weight_gradients = candidates.observer();   // none in all other passes
 ///   model.backward(…, gradients, pass);
 ///   candidates.stop();
 ///   evolve(policy, done, explored, model, gradients, state, candidates);
@@ -47,7 +48,7 @@ template <class Policy> class growth_candidates {
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
   /// no growth_score.
   void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
-             nn::parameter_list const& gradients, parameter_groups const& groups = {}) {
+             nn::parameter_list gradients, parameter_groups const& groups = {}) {
     stop();
     found_.clear();
     if (!grows_by_gradient(policy)) return;
@@ -66,8 +67,8 @@ template <class Policy> class growth_candidates {
         average->resize(static_cast<std::size_t>(stored.block_rows()) *
                         static_cast<std::size_t>(stored.block_cols()));
       }
-      found_.push_back({number,
-                        gradients[i].tensor.address(),
+      found_.push_back({i,
+                        number,
                         stored,
                         weight.block_rows(),
                         weight.block_cols(),
@@ -77,6 +78,7 @@ template <class Policy> class growth_candidates {
                         {}});
     }
     policy_ = &policy;
+    gradients_ = std::move(gradients);
   }
   /// Ends watching; the candidates stay.
   void stop() {
@@ -85,13 +87,17 @@ template <class Policy> class growth_candidates {
     policy_ = nullptr;
   }
   bool watching() const { return policy_ != nullptr; }
+  /// For passes; none unless watching.
+  nn::any_gradient_observer observer() {
+    return watching() ? nn::any_gradient_observer(*this, *gradients_) : nn::any_gradient_observer();
+  }
 
-  /// Called by layers: see nn::gradient_observer.
+  /// See nn::gradient_observer.
   template <element T>
-  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
+  void operator()(context& ctx, std::size_t parameter, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
     if constexpr (gradient_policy<Policy>) {
       const auto here = std::find_if(found_.begin(), found_.end(),
-                                     [dw](matrix const& each) { return each.gradient == dw; });
+                                     [&](matrix const& each) { return each.parameter == parameter; });
       if (!watching() || here == found_.end()) return;
       here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
@@ -141,8 +147,8 @@ template <class Policy> class growth_candidates {
 
  private:
   struct matrix {
-    std::uint64_t number;  // among all matrices of the model
-    void const* gradient;  // what a backward calls it by
+    std::size_t parameter;  // its number among the parameters of the model
+    std::uint64_t number;   // and among all matrices
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
@@ -206,6 +212,7 @@ template <class Policy> class growth_candidates {
   }
 
   Policy const* policy_ = nullptr;  // while watching
+  std::optional<nn::parameter_list> gradients_;
   std::vector<matrix> found_;
   std::optional<double> kept_;  // the share that the averages keep in this step
   bool chooses_ = false;        // whether an update follows, by averages
