@@ -24,12 +24,12 @@ using policy = train::deep_rewiring;
 
 /// The slots that are pruned, by sorting all scores.
 template <class Matrix>
-std::vector<char> oracle(policy const& p, Matrix const& w, std::uint64_t number, std::int64_t count) {
+std::vector<char> oracle(policy const& p, Matrix const& w, random_key key, std::int64_t count) {
   std::vector<std::pair<double, std::int64_t>> scores;
   w.pattern().for_each([&](int i, int j, std::int64_t slot) {
     double sum = 0;
     for (const auto v : w.at_slot(slot)) sum += double(v);
-    scores.emplace_back(sum * p.sign(number, i * w.pattern().block_cols() + j), slot);
+    scores.emplace_back(sum * p.sign(key, i * w.pattern().block_cols() + j), slot);
   });
   std::ranges::sort(scores);
   std::vector<char> pruned(scores.size());
@@ -85,7 +85,7 @@ TEST_CASE("deep rewiring: as many blocks grow as are pruned, none of them just p
     const model before = m;
     train::training<model, train::adamw, policy> t(
         m, {}, {.interval = 5, .steps = 100, .fraction = 0.3, .seed = seed});
-    const auto pruned = oracle(t.policy, before.up, 0, 43);
+    const auto pruned = oracle(t.policy, before.up, "up", 43);
     const auto change = train::evolve(t.policy, 10, t.explored, t.model, t.gradients, t.state);
     pattern const &old = before.up.pattern(), &now = m.up.pattern();
     REQUIRE(change.replaced == 43);  // of 144, 43.2
