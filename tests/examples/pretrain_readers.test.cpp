@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <tessera/core/hash.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
 

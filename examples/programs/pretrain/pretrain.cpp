@@ -15,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include <tessera/core/hash.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>

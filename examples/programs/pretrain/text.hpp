@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/hash.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/memory_limit.hpp>
 #include <tessera/io/text.hpp>
