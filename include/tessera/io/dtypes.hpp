@@ -61,8 +61,26 @@ namespace detail {
 
 /// Bytes of a tensor, or none if the dtype is unknown, an extent is negative, or the product too large or no
 /// whole number of bytes.
-inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                                 std::span<std::int64_t const> shape) {
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<std::int64_t const> shape);
+
+/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
+/// for other descriptions, and for names of dtypes.
+std::string kind_of_descr(std::string_view descr);
+
+/// "F32 (3, 4)", of many extents the first.
+std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape);
+
+/// "is F31 (3, 4)", and why that has no size.
+std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape);
+
+}  // namespace detail
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                                       std::span<std::int64_t const> shape) {
   std::uint64_t bits = dtype_bits(dtype);
   const std::uint64_t unit =
       std::gcd(bits, std::uint64_t(8));  // so that whole bytes may be as many as 64 bits count
@@ -75,9 +93,7 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
   return units / (8 / unit);
 }
 
-/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
-/// for other descriptions, and for names of dtypes.
-TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
+TESSERA_COLD TESSERA_BODY std::string kind_of_descr(std::string_view descr) {
   if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == descr.npos) return "";
   const std::string size = excerpt(descr.substr(2, 20));
   switch (descr[1]) {
@@ -101,8 +117,7 @@ TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
   }
 }
 
-/// "F32 (3, 4)", of many extents the first.
-inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+TESSERA_BODY std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   constexpr std::size_t most_shown = 8;
   std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
   for (std::size_t i = 0; i < shape.size() && i < most_shown; ++i)
@@ -110,8 +125,7 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   return text + (shape.size() > most_shown ? ", …)" : ")");
 }
 
-/// "is F31 (3, 4)", and why that has no size.
-inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+TESSERA_BODY std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   std::string text = "is " + tensor_text(dtype, shape);
   if (dtype_bytes(dtype) > 0) return text + ", which has no size in 64 bits";
   if (dtype_bits(dtype) > 0) return text + ", which is no whole number of bytes";
@@ -121,5 +135,7 @@ inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t c
 }
 
 }  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

@@ -28,11 +28,8 @@ namespace detail {
 
 /// Throws io_error with the text of `code`, a value of errno; `offset` is how far the file was read or
 /// written.
-[[noreturn]] inline void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
-                                        int code) {
-  throw io_error(message("[", operation, " ", path, offset > 0 ? message("] byte ", offset, ": ") : "] ",
-                         std::generic_category().message(code)));
-}
+[[noreturn]] void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
+                                 int code);
 
 /// An open file, closed at the end of its life.
 class descriptor {
@@ -55,14 +52,7 @@ class descriptor {
 };
 
 /// "a folder", "a link", …
-inline char const* kind_of_file(mode_t mode) {
-  return S_ISREG(mode)    ? "a regular file"
-         : S_ISDIR(mode)  ? "a folder"
-         : S_ISLNK(mode)  ? "a link"
-         : S_ISFIFO(mode) ? "a pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
-}
+char const* kind_of_file(mode_t mode);
 
 /// A regular file, also behind links, and its size. Throws io_error for anything else, and never waits: for
 /// the writer of a pipe, say.
@@ -70,53 +60,19 @@ struct file_to_read {
   descriptor file;
   std::size_t size;
 };
-inline file_to_read open_to_read(std::string const& path) {
-  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  const int failure = errno;  // of a socket: no such device
-  struct stat about{};
-  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
-      !S_ISREG(about.st_mode))
-    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
-  if (file.number() < 0) system_failure("read", path, 0, failure);
-  return {std::move(file), static_cast<std::size_t>(about.st_size)};
-}
+file_to_read open_to_read(std::string const& path);
 
 }  // namespace detail
 
 /// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
 /// pipe, a socket or a device, and for more bytes than the limit, before there is memory for them.
-inline std::string read_file(std::string const& path, memory_limit limit = {}) {
-  const auto [file, size] = detail::open_to_read(path);
-  const auto require_allowed = [&](std::uint64_t bytes) {
-    if (bytes > limit.bytes)
-      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
-  };
-  require_allowed(size);
-  std::string text(size + 4096, '\0');  // files of /proc say 0
-  for (std::size_t filled = 0;;) {
-    require_allowed(filled);
-    if (filled == text.size()) text.resize(2 * filled);
-    const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) detail::system_failure("read", path, filled, errno);
-    filled += static_cast<std::size_t>(got);
-    if (got > 0) continue;
-    text.resize(filled);
-    return text;
-  }
-}
+std::string read_file(std::string const& path, memory_limit limit = {});
 
 /// The bytes of a regular file, mapped: read from disk at first access. Throws io_error, at once, for
 /// anything else. Nobody may shorten the file while it is mapped; to replace it is harmless.
 class mapped_file {
  public:
-  explicit mapped_file(std::string path) : path_(std::move(path)) {
-    const auto [file, size] = detail::open_to_read(path_);
-    if (size == 0) return;  // cannot be mapped
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-    if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
-    bytes_ = {static_cast<std::byte const*>(address), size};
-  }
+  explicit mapped_file(std::string path);
   mapped_file(mapped_file&& other) noexcept
       : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
   mapped_file& operator=(mapped_file other) noexcept {
@@ -142,35 +98,17 @@ class file_writer {
   /// `path` is the name for errors.
   file_writer(detail::descriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
-  void write(std::span<std::byte const> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      offset_ += static_cast<std::uint64_t>(written);
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
+  void write(std::span<std::byte const> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
   /// Overwrites the bytes at `offset`.
-  void rewrite(std::uint64_t offset, std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) detail::system_failure("write", path_, offset, errno);
-      offset += static_cast<std::uint64_t>(written);
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
+  void rewrite(std::uint64_t offset, std::string_view text);
 
   /// Bytes written so far.
   std::uint64_t offset() const { return offset_; }
 
   /// Returns when everything is on the disk.
-  void close() {
-    if (::fsync(file_.number()) != 0 || !file_.close()) fail();
-  }
+  void close();
 
  private:
   [[noreturn]] void fail() const { detail::system_failure("write", path_, offset_, errno); }
@@ -186,34 +124,19 @@ namespace detail {
 // a lock on it, which the system releases at the end of the process, however it ends: a partial without a
 // lock was left behind (io::remove_unfinished).
 
-inline std::string partial_name(std::string const& path, char const* kind = ".partial-") {
-  static std::atomic<unsigned> number = 0;
-  return message(path, kind, ::getpid(), "-", number++);
-}
+std::string partial_name(std::string const& path, char const* kind = ".partial-");
 
 inline bool same_file(struct stat const& a, struct stat const& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 /// Whether an open file or folder still has this name.
-inline bool has_name(descriptor const& file, std::string const& name) {
-  struct stat opened{}, named{};
-  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
-         same_file(opened, named);
-}
+bool has_name(descriptor const& file, std::string const& name);
 /// Locks a partial that this process has just made. False if another one has taken it for a leftover. A file
 /// system without locks has no leftovers that are removed.
-inline bool keep_partial(descriptor const& file, std::string const& name) {
-  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-  return has_name(file, name);
-}
+bool keep_partial(descriptor const& file, std::string const& name);
 
 /// Brings the names in the folder of `path` to the disk. Not every file system can promise that.
-inline void sync_folder_of(std::string const& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.number() >= 0) ::fsync(opened.number());
-}
+void sync_folder_of(std::string const& path);
 
 /// A new file beside the one it will replace; removed if it never does.
 class replacement {
@@ -225,33 +148,12 @@ class replacement {
     if (!name_.empty()) ::unlink(name_.c_str());
   }
 
-  file_writer open() {
-    for (;;) {
-      std::string name = partial_name(path_);
-      descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
-      if (file.number() < 0) system_failure("write", path_, 0, errno);
-      if (!keep_partial(file, name)) continue;
-      kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
-      name_ = std::move(name);
-      return file_writer(std::move(file), path_);
-    }
-  }
+  file_writer open();
 
-  void replace(std::uint64_t size) {
-    require_replaceable();  // again: something may have come during the writing
-    if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
-    name_.clear();
-    sync_folder_of(path_);
-  }
+  void replace(std::uint64_t size);
 
  private:
-  void require_replaceable() const {
-    struct stat about{};
-    if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-      throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
-                             " of that name; give the name of a file"));
-  }
+  void require_replaceable() const;
 
   std::string path_, name_;
   descriptor kept_{-1};
@@ -274,11 +176,156 @@ template <std::invocable<file_writer&> Write> void write_atomically(std::string 
 
 /// Throws the io_error that would keep write_atomically from beginning to write a file; the file stays as it
 /// is. Programs that compute long call it before.
-inline void require_writable(std::string const& path) { detail::replacement(path).open(); }
+void require_writable(std::string const& path);
 
 /// Makes or replaces a file with this text.
-inline void write_atomically(std::string const& path, std::string_view text) {
+void write_atomically(std::string const& path, std::string_view text);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
+                                 int code) {
+  throw io_error(message("[", operation, " ", path, offset > 0 ? message("] byte ", offset, ": ") : "] ",
+                         std::generic_category().message(code)));
+}
+
+TESSERA_BODY char const* kind_of_file(mode_t mode) {
+  return S_ISREG(mode)    ? "a regular file"
+         : S_ISDIR(mode)  ? "a folder"
+         : S_ISLNK(mode)  ? "a link"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+TESSERA_BODY file_to_read open_to_read(std::string const& path) {
+  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int failure = errno;  // of a socket: no such device
+  struct stat about{};
+  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
+      !S_ISREG(about.st_mode))
+    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
+  if (file.number() < 0) system_failure("read", path, 0, failure);
+  return {std::move(file), static_cast<std::size_t>(about.st_size)};
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string read_file(std::string const& path, memory_limit limit) {
+  const auto [file, size] = detail::open_to_read(path);
+  const auto require_allowed = [&](std::uint64_t bytes) {
+    if (bytes > limit.bytes)
+      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
+  };
+  require_allowed(size);
+  std::string text(size + 4096, '\0');  // files of /proc say 0
+  for (std::size_t filled = 0;;) {
+    require_allowed(filled);
+    if (filled == text.size()) text.resize(2 * filled);
+    const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) detail::system_failure("read", path, filled, errno);
+    filled += static_cast<std::size_t>(got);
+    if (got > 0) continue;
+    text.resize(filled);
+    return text;
+  }
+}
+
+TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path)) {
+  const auto [file, size] = detail::open_to_read(path_);
+  if (size == 0) return;  // cannot be mapped
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
+  bytes_ = {static_cast<std::byte const*>(address), size};
+}
+
+TESSERA_BODY void file_writer::write(std::span<std::byte const> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail();
+    offset_ += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+TESSERA_BODY void file_writer::rewrite(std::uint64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) detail::system_failure("write", path_, offset, errno);
+    offset += static_cast<std::uint64_t>(written);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+TESSERA_BODY void file_writer::close() {
+  if (::fsync(file_.number()) != 0 || !file_.close()) fail();
+}
+
+namespace detail {
+
+TESSERA_BODY std::string partial_name(std::string const& path, char const* kind) {
+  static std::atomic<unsigned> number = 0;
+  return message(path, kind, ::getpid(), "-", number++);
+}
+
+TESSERA_BODY bool has_name(descriptor const& file, std::string const& name) {
+  struct stat opened{}, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
+         same_file(opened, named);
+}
+
+TESSERA_BODY bool keep_partial(descriptor const& file, std::string const& name) {
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return has_name(file, name);
+}
+
+TESSERA_BODY void sync_folder_of(std::string const& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() >= 0) ::fsync(opened.number());
+}
+
+TESSERA_BODY file_writer replacement::open() {
+  for (;;) {
+    std::string name = partial_name(path_);
+    descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
+    if (file.number() < 0) system_failure("write", path_, 0, errno);
+    if (!keep_partial(file, name)) continue;
+    kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
+    name_ = std::move(name);
+    return file_writer(std::move(file), path_);
+  }
+}
+
+TESSERA_BODY void replacement::replace(std::uint64_t size) {
+  require_replaceable();  // again: something may have come during the writing
+  if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
+  name_.clear();
+  sync_folder_of(path_);
+}
+
+TESSERA_BODY void replacement::require_replaceable() const {
+  struct stat about{};
+  if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+    throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
+                           " of that name; give the name of a file"));
+}
+
+}  // namespace detail
+
+TESSERA_BODY void require_writable(std::string const& path) { detail::replacement(path).open(); }
+
+TESSERA_BODY void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

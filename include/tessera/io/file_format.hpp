@@ -21,10 +21,20 @@ struct file_format {
   std::string_view name, advice;
 };
 
+/// The format that a file has by its first bytes; empty if they are of none that is known.
+file_format format_of(std::span<std::byte const> file);
+
+/// Throws io_error, `[read path] …`, for a file of another format that is known by its first bytes.
+///   reader   the name of who reads here; a format whose advice names it is right
+void refuse_other_format(std::string const& path, std::span<std::byte const> file, std::string_view reader);
+void refuse_other_format(std::string const& path, std::string_view text, std::string_view reader);
+
+#ifdef TESSERA_BODY
+
 namespace detail {
 
 /// Whether a text begins with a JSON object: a brace, a string and a colon.
-inline bool begins_json(std::string_view text) {
+TESSERA_BODY bool begins_json(std::string_view text) {
   const auto skip_blank = [&] {
     text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
   };
@@ -40,8 +50,7 @@ inline bool begins_json(std::string_view text) {
 
 }  // namespace detail
 
-/// The format that a file has by its first bytes; empty if they are of none that is known.
-TESSERA_COLD inline file_format format_of(std::span<std::byte const> file) {
+TESSERA_COLD TESSERA_BODY file_format format_of(std::span<std::byte const> file) {
   constexpr std::string_view unpack = "unpack it first",
                              convert = "convert it in Python, by safetensors.numpy.save_file",
                              matrix_market = "a matrix of Matrix Market (.mtx)";
@@ -90,17 +99,19 @@ TESSERA_COLD inline file_format format_of(std::span<std::byte const> file) {
   return {};
 }
 
-/// Throws io_error, `[read path] …`, for a file of another format that is known by its first bytes.
-///   reader   the name of who reads here; a format whose advice names it is right
-TESSERA_COLD inline void refuse_other_format(std::string const& path, std::span<std::byte const> file,
-                                             std::string_view reader) {
+TESSERA_COLD TESSERA_BODY void refuse_other_format(std::string const& path, std::span<std::byte const> file,
+                                                   std::string_view reader) {
   const file_format found = format_of(file);
   if (!found.name.empty() && found.advice.find(reader) == found.advice.npos)
     throw io_error(
         message("[read ", path, "] is ", std::string(found.name), ": ", std::string(found.advice)));
 }
-inline void refuse_other_format(std::string const& path, std::string_view text, std::string_view reader) {
+
+TESSERA_BODY void refuse_other_format(std::string const& path, std::string_view text,
+                                      std::string_view reader) {
   refuse_other_format(path, std::as_bytes(std::span(text)), reader);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

@@ -24,37 +24,11 @@ class folder_lock {
  public:
   /// Throws io_error if the folder has a lock, which names the process, or cannot be written to, and for a
   /// `.lock` that is not of this kind, which stays as it is.
-  TESSERA_COLD explicit folder_lock(std::string const& folder)
-      : path_(folder),
-        folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-        file_(open(folder + "/.lock")) {
-    const std::string owner = read_owner(folder + "/.lock");
-    if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) detail::system_failure("lock", folder, 0, errno);
-      throw io_error(message("[lock ", folder, "] process ", owner,
-                             " writes to this folder; wait for its end, or stop it"));
-    }
-    const std::string process = std::to_string(::getpid());
-    if (::ftruncate(file_.number(), 0) != 0 ||
-        ::pwrite(file_.number(), process.data(), process.size(), 0) != ssize_t(process.size()))
-      detail::system_failure("lock", folder, 0, errno);
-  }
+  explicit folder_lock(std::string const& folder);
 
   /// Throws io_error if the folder has been moved or removed since it was locked: what is written to its path
   /// would be parted from the rest.
-  TESSERA_COLD void require_in_place() const {
-    struct stat locked{}, named{};
-    if (folder_.number() < 0 || ::fstat(folder_.number(), &locked) != 0) return;
-    if (::stat(path_.c_str(), &named) == 0 && detail::same_file(locked, named)) return;
-    std::string now(4096, '\0');  // Linux says where an open folder is
-    const std::string link = message("/proc/self/fd/", folder_.number());
-    const ssize_t length = ::readlink(link.c_str(), now.data(), now.size());
-    now.resize(length > 0 ? std::size_t(length) : 0);
-    const bool is_gone = locked.st_nlink == 0 || now.empty() || now.ends_with(" (deleted)");
-    throw io_error(message("[write ", path_, "] the folder was ",
-                           is_gone ? "removed or moved" : message("moved to ", now),
-                           " while this process wrote to it; nothing more is written"));
-  }
+  void require_in_place() const;
 
   /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
   /// been moved before or meanwhile.
@@ -70,34 +44,74 @@ class folder_lock {
   }
 
  private:
-  static detail::descriptor open(std::string const& path) {
-    // A pipe would wait for a reader.
-    detail::descriptor file(
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
-    if (file.number() < 0 && errno == ELOOP) refuse(path, "a link");
-    if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
-    struct stat about{};
-    if (::fstat(file.number(), &about) != 0) detail::system_failure("lock", path, 0, errno);
-    if (!S_ISREG(about.st_mode)) refuse(path, detail::kind_of_file(about.st_mode));
-    if (about.st_nlink > 1) refuse(path, "a file with other names");
-    return file;
-  }
+  static detail::descriptor open(std::string const& path);
   /// The number of a process; empty in a new file.
-  std::string read_owner(std::string const& path) const {
-    std::string owner(20, '\0');
-    const ssize_t length = ::pread(file_.number(), owner.data(), owner.size(), 0);
-    if (length < 0) detail::system_failure("lock", path, 0, errno);
-    owner.resize(std::size_t(length));
-    if (owner.find_first_not_of("0123456789") != owner.npos || length == 20)
-      refuse(path, "a file that holds other things than the number of a process");
-    return owner;
-  }
-  [[noreturn]] static void refuse(std::string const& path, char const* what) {
-    throw io_error(message("[lock ", path, "] there is ", what, "; it stays: move it away"));
-  }
+  std::string read_owner(std::string const& path) const;
+  [[noreturn]] static void refuse(std::string const& path, char const* what);
 
   std::string path_;
   detail::descriptor folder_, file_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY folder_lock::folder_lock(std::string const& folder)
+    : path_(folder),
+      folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+      file_(open(folder + "/.lock")) {
+  const std::string owner = read_owner(folder + "/.lock");
+  if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) detail::system_failure("lock", folder, 0, errno);
+    throw io_error(message("[lock ", folder, "] process ", owner,
+                           " writes to this folder; wait for its end, or stop it"));
+  }
+  const std::string process = std::to_string(::getpid());
+  if (::ftruncate(file_.number(), 0) != 0 ||
+      ::pwrite(file_.number(), process.data(), process.size(), 0) != ssize_t(process.size()))
+    detail::system_failure("lock", folder, 0, errno);
+}
+
+TESSERA_COLD TESSERA_BODY void folder_lock::require_in_place() const {
+  struct stat locked{}, named{};
+  if (folder_.number() < 0 || ::fstat(folder_.number(), &locked) != 0) return;
+  if (::stat(path_.c_str(), &named) == 0 && detail::same_file(locked, named)) return;
+  std::string now(4096, '\0');  // Linux says where an open folder is
+  const std::string link = message("/proc/self/fd/", folder_.number());
+  const ssize_t length = ::readlink(link.c_str(), now.data(), now.size());
+  now.resize(length > 0 ? std::size_t(length) : 0);
+  const bool is_gone = locked.st_nlink == 0 || now.empty() || now.ends_with(" (deleted)");
+  throw io_error(message("[write ", path_, "] the folder was ",
+                         is_gone ? "removed or moved" : message("moved to ", now),
+                         " while this process wrote to it; nothing more is written"));
+}
+
+TESSERA_BODY detail::descriptor folder_lock::open(std::string const& path) {
+  // A pipe would wait for a reader.
+  detail::descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
+  if (file.number() < 0 && errno == ELOOP) refuse(path, "a link");
+  if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
+  struct stat about{};
+  if (::fstat(file.number(), &about) != 0) detail::system_failure("lock", path, 0, errno);
+  if (!S_ISREG(about.st_mode)) refuse(path, detail::kind_of_file(about.st_mode));
+  if (about.st_nlink > 1) refuse(path, "a file with other names");
+  return file;
+}
+
+TESSERA_BODY std::string folder_lock::read_owner(std::string const& path) const {
+  std::string owner(20, '\0');
+  const ssize_t length = ::pread(file_.number(), owner.data(), owner.size(), 0);
+  if (length < 0) detail::system_failure("lock", path, 0, errno);
+  owner.resize(std::size_t(length));
+  if (owner.find_first_not_of("0123456789") != owner.npos || length == 20)
+    refuse(path, "a file that holds other things than the number of a process");
+  return owner;
+}
+
+TESSERA_BODY void folder_lock::refuse(std::string const& path, char const* what) {
+  throw io_error(message("[lock ", path, "] there is ", what, "; it stays: move it away"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

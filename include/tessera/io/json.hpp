@@ -30,6 +30,11 @@ class json {
   using object = std::vector<json_member>;
 
   json() = default;  // null
+  json(json const&);
+  json(json&&) noexcept;
+  json& operator=(json const&);
+  json& operator=(json&&) noexcept;
+  ~json();
   template <class Number>
     requires std::is_arithmetic_v<Number>
   json(Number number);
@@ -86,54 +91,20 @@ json::json(Number number) {
   else
     value_ = static_cast<std::uint64_t>(number);
 }
-inline json::json(std::string text) : value_(std::move(text)) {}
-TESSERA_COLD inline json::json(char const* text) : value_(std::in_place_type<std::string>, text) {}
-inline json::json(array elements) : value_(std::move(elements)) {}
-inline json::json(object members) : value_(std::move(members)) {}
-inline bool operator==(json const& a, json const& b) { return a.value_ == b.value_; }
-
-inline json const* json::find(std::string_view key) const {
-  if (auto const* members = get_if<object>())
-    for (json_member const& member : *members)
-      if (member.key == key) return &member.value;
-  return nullptr;
-}
-
-inline json& json::operator[](std::string_view key) {
-  if (is_null()) value_ = object{};
-  auto* members = get_if<object>();
-  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
-  for (json_member& member : *members)
-    if (member.key == key) return member.value;
-  return members->emplace_back(json_member{std::string(key), {}}).value;
-}
 
 /// A value inside a document and the way to it, so that an error says where it is:
 /// `[settings.json] adam.betas[1] is a string but should be a number`. Of a long way its end is kept. Refers
 /// to the document.
 class json_place {
  public:
-  explicit json_place(json const& value, std::string document = "json", std::string path = {})
-      : value_(&value),
-        document_(std::move(document)),
-        path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {
-  }
+  explicit json_place(json const& value, std::string document = "json", std::string path = {});
 
   json const& value() const { return *value_; }
 
-  json_place at(std::string_view key) const {
-    json const* member = value_->find(key);
-    if (!member) fail(message("has no member ", in_quotes(key), members_text()));
-    return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
-  }
-  json_place at(std::size_t index) const {
-    if (index >= size()) fail(message("has ", size(), " elements, so none at index ", index));
-    return json_place(elements()[index], document_, message(path_, "[", index, "]"));
-  }
+  json_place at(std::string_view key) const;
+  json_place at(std::size_t index) const;
   /// One of members(), which need not be searched for.
-  json_place at(json_member const& member) const {
-    return json_place(member.value, document_, (path_.empty() ? path_ : path_ + ".") + member.key);
-  }
+  json_place at(json_member const& member) const;
   bool contains(std::string_view key) const { return value_->find(key) != nullptr; }
   std::size_t size() const { return elements().size(); }
 
@@ -151,16 +122,10 @@ class json_place {
   }
 
   /// A number, whole or not.
-  double as_number() const {
-    if (auto const* n = value_->get_if<std::int64_t>()) return static_cast<double>(*n);
-    if (auto const* n = value_->get_if<std::uint64_t>()) return static_cast<double>(*n);
-    return as<double>("a number");
-  }
+  double as_number() const;
 
   /// Throws io_error about this place: `[document] path` and the text.
-  [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
-  }
+  [[noreturn]] void fail(std::string const& what) const;
 
  private:
   template <class T> T const& as(char const* wanted) const {
@@ -168,11 +133,7 @@ class json_place {
     wrong(wanted);
   }
   [[noreturn]] void wrong(std::string const& wanted) const;
-  std::string members_text() const {
-    auto const* members = value_->get_if<json::object>();
-    if (!members || members->empty()) return message(", it is ", value_->kind());
-    return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
-  }
+  std::string members_text() const;
 
   static constexpr std::size_t longest_path = 99;
 
@@ -180,11 +141,82 @@ class json_place {
   std::string document_, path_;
 };
 
-inline json_place json::at(std::string_view key) const { return json_place(*this).at(key); }
+/// The value as JSON: on one line, or indented by `indent` spaces a level. Reading it back gives an equal
+/// value; doubles have the fewest digits for which that holds. Throws io_error for infinities, NaN, and
+/// strings that are not UTF-8: JSON has no word for them.
+std::string to_text(json const& value, int indent = 0);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY json::json(json const&) = default;
+TESSERA_BODY json::json(json&&) noexcept = default;
+TESSERA_BODY json& json::operator=(json const&) = default;
+TESSERA_BODY json& json::operator=(json&&) noexcept = default;
+TESSERA_BODY json::~json() = default;
+TESSERA_BODY json::json(std::string text) : value_(std::move(text)) {}
+TESSERA_COLD TESSERA_BODY json::json(char const* text) : value_(std::in_place_type<std::string>, text) {}
+TESSERA_BODY json::json(array elements) : value_(std::move(elements)) {}
+TESSERA_BODY json::json(object members) : value_(std::move(members)) {}
+
+TESSERA_BODY bool operator==(json const& a, json const& b) { return a.value_ == b.value_; }
+
+TESSERA_BODY json const* json::find(std::string_view key) const {
+  if (auto const* members = get_if<object>())
+    for (json_member const& member : *members)
+      if (member.key == key) return &member.value;
+  return nullptr;
+}
+
+TESSERA_BODY json& json::operator[](std::string_view key) {
+  if (is_null()) value_ = object{};
+  auto* members = get_if<object>();
+  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
+  for (json_member& member : *members)
+    if (member.key == key) return member.value;
+  return members->emplace_back(json_member{std::string(key), {}}).value;
+}
+
+TESSERA_BODY json_place::json_place(json const& value, std::string document, std::string path)
+    : value_(&value),
+      document_(std::move(document)),
+      path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {}
+
+TESSERA_BODY json_place json_place::at(std::string_view key) const {
+  json const* member = value_->find(key);
+  if (!member) fail(message("has no member ", in_quotes(key), members_text()));
+  return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
+}
+
+TESSERA_BODY json_place json_place::at(std::size_t index) const {
+  if (index >= size()) fail(message("has ", size(), " elements, so none at index ", index));
+  return json_place(elements()[index], document_, message(path_, "[", index, "]"));
+}
+
+TESSERA_BODY json_place json_place::at(json_member const& member) const {
+  return json_place(member.value, document_, (path_.empty() ? path_ : path_ + ".") + member.key);
+}
+
+TESSERA_BODY double json_place::as_number() const {
+  if (auto const* n = value_->get_if<std::int64_t>()) return static_cast<double>(*n);
+  if (auto const* n = value_->get_if<std::uint64_t>()) return static_cast<double>(*n);
+  return as<double>("a number");
+}
+
+TESSERA_BODY void json_place::fail(std::string const& what) const {
+  throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
+}
+
+TESSERA_BODY std::string json_place::members_text() const {
+  auto const* members = value_->get_if<json::object>();
+  if (!members || members->empty()) return message(", it is ", value_->kind());
+  return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
+}
+
+TESSERA_BODY json_place json::at(std::string_view key) const { return json_place(*this).at(key); }
 
 namespace detail {
 
-inline void append_json(std::string& out, std::string const& text) {
+TESSERA_BODY void append_json(std::string& out, std::string const& text) {
   constexpr std::string_view escaped = "\"\\\b\f\n\r\t", letters = "\"\\bfnrt", hex = "0123456789abcdef";
   out += '"';
   for (std::size_t i = 0; i < text.size();) {
@@ -215,7 +247,7 @@ template <class Number> void append_json_number(std::string& out, Number number)
 }
 
 /// `indent` 0 is one line; else members stand on lines of their own, and so do elements that are not scalars.
-inline void append_json(std::string& out, json const& value, int indent, int depth) {
+TESSERA_BODY void append_json(std::string& out, json const& value, int indent, int depth) {
   const auto line = [&](int level) {
     if (indent > 0) (out += '\n').append(static_cast<std::size_t>(indent * level), ' ');
   };
@@ -258,16 +290,13 @@ inline void append_json(std::string& out, json const& value, int indent, int dep
 
 }  // namespace detail
 
-/// The value as JSON: on one line, or indented by `indent` spaces a level. Reading it back gives an equal
-/// value; doubles have the fewest digits for which that holds. Throws io_error for infinities, NaN, and
-/// strings that are not UTF-8: JSON has no word for them.
-inline std::string to_text(json const& value, int indent = 0) {
+TESSERA_BODY std::string to_text(json const& value, int indent) {
   std::string out;
   detail::append_json(out, value, indent, 0);
   return out;
 }
 
-inline void json_place::wrong(std::string const& wanted) const {
+TESSERA_BODY void json_place::wrong(std::string const& wanted) const {
   const bool nested = value_->get_if<json::array>() || value_->get_if<json::object>();
   auto const* const text = value_->get_if<std::string>();
   fail(message("is ",
@@ -276,5 +305,7 @@ inline void json_place::wrong(std::string const& wanted) const {
                       : to_text(*value_),
                " but should be ", wanted));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io

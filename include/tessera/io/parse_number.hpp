@@ -18,26 +18,7 @@ namespace detail {
 
 /// Whether a decimal number, none of whose neighbours a type has, is too large and not too small: the place
 /// of its first digit that is no zero, and its exponent together, are positive.
-inline bool is_large(std::string_view decimal) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
-  std::int64_t place = 0;  // of the first digit: 0.1 has 0, 1 has 1, 0.01 has -1
-  bool found = false, fraction = false;
-  std::size_t i = 0;
-  for (; i < decimal.size() && decimal[i] != 'e' && decimal[i] != 'E'; ++i) {
-    if (decimal[i] == '.') {
-      fraction = true;
-    } else if (decimal[i] >= '0' && decimal[i] <= '9') {
-      found |= decimal[i] != '0';
-      place += fraction ? -std::int64_t(!found) : std::int64_t(found);
-    }
-  }
-  std::int64_t exponent = 0;
-  const bool negative = i + 1 < decimal.size() && decimal[i + 1] == '-';
-  for (; i < decimal.size(); ++i)
-    if (decimal[i] >= '0' && decimal[i] <= '9')
-      exponent = std::min(most, exponent < most / 10 ? 10 * exponent + (decimal[i] - '0') : most);
-  return place + (negative ? -exponent : exponent) > 0;
-}
+bool is_large(std::string_view decimal);
 
 }  // namespace detail
 
@@ -66,5 +47,34 @@ template <class Number> std::size_t parse_number(std::string_view text, Number& 
 template <class Number> bool is_number(std::string_view text, Number& value) {
   return !text.empty() && parse_number(text, value) == text.size();
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY bool is_large(std::string_view decimal) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
+  std::int64_t place = 0;  // of the first digit: 0.1 has 0, 1 has 1, 0.01 has -1
+  bool found = false, fraction = false;
+  std::size_t i = 0;
+  for (; i < decimal.size() && decimal[i] != 'e' && decimal[i] != 'E'; ++i) {
+    if (decimal[i] == '.') {
+      fraction = true;
+    } else if (decimal[i] >= '0' && decimal[i] <= '9') {
+      found |= decimal[i] != '0';
+      place += fraction ? -std::int64_t(!found) : std::int64_t(found);
+    }
+  }
+  std::int64_t exponent = 0;
+  const bool negative = i + 1 < decimal.size() && decimal[i + 1] == '-';
+  for (; i < decimal.size(); ++i)
+    if (decimal[i] >= '0' && decimal[i] <= '9')
+      exponent = std::min(most, exponent < most / 10 ? 10 * exponent + (decimal[i] - '0') : most);
+  return place + (negative ? -exponent : exponent) > 0;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
