@@ -36,134 +36,34 @@ class byte_pair {
   /// Tokens from merges alone: the 256 bytes, a token for each merge that makes a new piece, and the end of a
   /// text; GPT-2's own vocabulary is of this kind.
   ///   merges   of pieces as merges.txt writes them
-  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
-    pieces_ = alphabet();
-    for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
-    for (auto const& [left, right] : merges)
-      if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
-    if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
-    finish(merges, "merges");
-  }
+  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges);
   /// Token i is pieces[i]; an empty piece is a number that no token has. Where the pieces lack the end of a
   /// text, it gets the first number behind as many as there are pieces that is free.
   /// Throws option_error if a piece occurs twice, or one of a merge is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
-            std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
-          !is_new && !pieces_[i].empty())
-        throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
-                                   place->second, " and token ", i, "; each piece must occur once"));
-    numbers_.erase("");
-    if (!numbers_.contains(std::string(end_name))) {
-      std::size_t end = numbers_.size();
-      while (end < pieces_.size() && !pieces_[end].empty()) ++end;
-      pieces_.resize(std::max(pieces_.size(), end + 1));
-      pieces_[end] = end_name;
-      numbers_.emplace(pieces_[end], std::int32_t(end));
-    }
-    finish(merges, source);
-  }
+            std::string const& source = "vocabulary");
 
   /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
   /// cannot be read, have another format or more than 1 GiB, or two pieces have one number, and as the
   /// constructor.
-  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
-    const io::json document = io::read_json(vocabulary_path);
-    const io::json_place object(document, vocabulary_path);
-    if (object.members().empty()) object.fail("has no pieces");
-    const std::size_t most = 4 * object.members().size() + 1000;
-    std::vector<std::string> pieces;
-    for (io::json_member const& member : object.members()) {
-      const auto token = object.at(member).as_integer<std::uint32_t>();
-      if (token >= most)
-        object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
-                                       " pieces should be below ", most));
-      if (token >= pieces.size()) pieces.resize(token + 1);
-      if (!pieces[token].empty())
-        object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
-      pieces[token] = member.key;
-    }
-    return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
-  }
+  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path);
   static byte_pair read(std::string const& merges_path) { return byte_pair(read_merges(merges_path)); }
   /// Writes vocab.json and merges.txt of GPT-2's form.
-  void write(std::string const& vocabulary_path, std::string const& merges_path) const {
-    io::json::object object;
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
-    std::string text = "#version: 0.2\n";
-    for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
-    io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
-    io::write_atomically(merges_path, text);
-  }
+  void write(std::string const& vocabulary_path, std::string const& merges_path) const;
 
   /// A vocabulary of at most `size` tokens for a text. Throws option_error for fewer than 257.
-  static byte_pair trained(std::string_view text, std::size_t size) {
-    std::vector<std::string> pieces = alphabet();
-    if (size < pieces.size() + 1)
-      throw option_error(message("[byte_pair] a vocabulary of ", size,
-                                 " tokens: there are 256 bytes and the end "
-                                 "of a text, make it 257 or more"));
-    const byte_pair cutter({});
-    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
-    std::vector<counted_word> counted;
-    constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
-    for (auto const& [word, count] : words)
-      if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
-    std::vector<std::pair<std::string, std::string>> named;
-    for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
-                                       [](std::string const& a, std::string const& b) { return a + b; }))
-      named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
-    return byte_pair(named);
-  }
+  static byte_pair trained(std::string_view text, std::size_t size);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
   std::vector<std::string> const& pieces() const { return pieces_; }
   std::int32_t end_of_text() const { return end_; }
   /// As merges.txt has them.
-  std::vector<std::pair<std::string, std::string>> merges() const {
-    std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
-    for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
-    std::sort(by_rank.begin(), by_rank.end());
-    std::vector<std::pair<std::string, std::string>> named;
-    for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
-    return named;
-  }
+  std::vector<std::pair<std::string, std::string>> merges() const;
 
   /// The tokens of a text. The end of a text may stand in it by name. Throws option_error for a byte that the
   /// vocabulary has no piece for.
-  std::vector<std::int32_t> encode(std::string_view text) const {
-    std::vector<std::int32_t> tokens;
-    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-    merging use;
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find(end_name), text.size());
-      for_each_word(text.substr(0, end), [&](std::string_view word) {
-        auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = merged(bytes_of(word), use);
-        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
-      });
-      if (end == text.size()) break;
-      tokens.push_back(end_);
-      text.remove_prefix(end + end_name.size());
-    }
-    return tokens;
-  }
-  std::string decode(std::span<std::int32_t const> tokens) const {
-    std::string text;
-    for (const std::int32_t t : tokens) {
-      std::string const& piece = pieces_.at(std::size_t(t));
-      if (t == end_) {
-        text += piece;
-        continue;
-      }
-      for (std::string_view rest = piece; !rest.empty();)
-        text += static_cast<char>(byte_of(take_character(rest)));
-    }
-    return text;
-  }
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
   struct ranked {
@@ -172,82 +72,18 @@ class byte_pair {
   };
 
   /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
-  static char32_t character_of(int byte) {
-    const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
-    if (is_printable(byte)) return char32_t(byte);
-    int earlier = 0;
-    for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
-    return char32_t(256 + earlier);
-  }
+  static char32_t character_of(int byte);
   int byte_of(char32_t character) const {
     const auto at = bytes_.find(character);
     return at == bytes_.end() ? '?' : at->second;
   }
   /// The pieces of single bytes, in the order of their characters.
-  static std::vector<std::string> alphabet() {
-    std::vector<char32_t> characters;
-    for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
-    std::sort(characters.begin(), characters.end());
-    std::vector<std::string> pieces(256);
-    for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
-    return pieces;
-  }
-  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
-    const std::string text = io::read_file(path);
-    io::refuse_other_format(path, text, "byte_pair");
-    std::vector<std::pair<std::string, std::string>> merges;
-    int line_number = 0;
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (++line_number == 1 && line.starts_with("#version")) continue;
-      if (line.empty()) continue;
-      const std::size_t blank = line.find(' ');
-      if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
-          line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
-                               ": two pieces with a blank between them are meant"));
-      merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
-    }
-    return merges;
-  }
+  static std::vector<std::string> alphabet();
+  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path);
 
-  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
-    const auto number_of = [&](std::string const& piece) {
-      const auto at = numbers_.find(piece);
-      return at == numbers_.end() ? -1 : at->second;
-    };
-    for (int b = 0; b < 256; ++b) {
-      std::string piece;
-      append_utf8(piece, character_of(b));
-      bytes_.emplace(character_of(b), b);
-      token_of_byte_[std::size_t(b)] = number_of(piece);
-    }
-    end_ = number_of(std::string(end_name));
-    for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
-      auto const& [left, right] = merges[rank];
-      for (std::string const& piece : {left, right, left + right})
-        if (number_of(piece) < 0)
-          throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
-                                     ", of the merge of ", io::in_quotes(left), " and ",
-                                     io::in_quotes(right)));
-      ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
-    }
-  }
+  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source);
 
-  std::vector<std::int32_t> bytes_of(std::string_view word) const {
-    std::vector<std::int32_t> tokens;
-    tokens.reserve(word.size());
-    for (const char c : word) {
-      tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
-      if (tokens.back() < 0)
-        throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
-                                   static_cast<unsigned char>(c), ", which is in the text"));
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> bytes_of(std::string_view word) const;
 
   /// Memory of a merge, used again for the next word.
   struct merging {
@@ -261,42 +97,7 @@ class byte_pair {
   };
   /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
   /// finds it: n log n steps for a word of n bytes.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const {
-    constexpr std::int32_t gone = -1;  // part of the piece before it
-    auto& places = use.places;
-    auto& heap = use.heap;
-    places.resize(word.size());
-    heap.clear();
-    const auto look_up = [&](std::size_t left) {
-      auto& [before, behind, pair] = places[left];
-      const auto at =
-          behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
-      pair = at == ranks_.end() ? nullptr : &at->second;
-      if (pair) heap.push_back({pair->rank, left});
-      return pair != nullptr;
-    };
-    for (std::size_t i = 0; i < word.size(); ++i) {
-      places[i] = {i - 1, i + 1, nullptr};
-      look_up(i);
-    }
-    std::make_heap(heap.begin(), heap.end(), std::greater<>());
-    while (!heap.empty()) {
-      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-      const auto [rank, left] = heap.back();
-      heap.pop_back();
-      auto& [before, behind, pair] = places[left];
-      if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
-      word[left] = pair->merged, word[behind] = gone;
-      places[behind].pair = nullptr;
-      behind = places[behind].behind;
-      if (behind < word.size()) places[behind].before = left;
-      for (const std::size_t changed : {before, left})
-        if (changed < word.size() && look_up(changed))
-          std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    }
-    std::erase(word, gone);
-    return word;
-  }
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const;
 
   enum class kind { letter, number, blank, other };
   kind kind_of(char32_t c) const {
@@ -345,5 +146,239 @@ class byte_pair {
   std::int32_t end_ = 0;
   character_set letters_{tables::letters}, digits_{tables::numbers};
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY byte_pair::byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
+  pieces_ = alphabet();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
+  for (auto const& [left, right] : merges)
+    if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
+  if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
+  finish(merges, "merges");
+}
+
+TESSERA_BODY byte_pair::byte_pair(std::vector<std::string> pieces,
+                                  std::vector<std::pair<std::string, std::string>> const& merges,
+                                  std::string const& source)
+    : pieces_(std::move(pieces)) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
+        !is_new && !pieces_[i].empty())
+      throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
+                                 place->second, " and token ", i, "; each piece must occur once"));
+  numbers_.erase("");
+  if (!numbers_.contains(std::string(end_name))) {
+    std::size_t end = numbers_.size();
+    while (end < pieces_.size() && !pieces_[end].empty()) ++end;
+    pieces_.resize(std::max(pieces_.size(), end + 1));
+    pieces_[end] = end_name;
+    numbers_.emplace(pieces_[end], std::int32_t(end));
+  }
+  finish(merges, source);
+}
+
+TESSERA_BODY byte_pair byte_pair::read(std::string const& vocabulary_path, std::string const& merges_path) {
+  const io::json document = io::read_json(vocabulary_path);
+  const io::json_place object(document, vocabulary_path);
+  if (object.members().empty()) object.fail("has no pieces");
+  const std::size_t most = 4 * object.members().size() + 1000;
+  std::vector<std::string> pieces;
+  for (io::json_member const& member : object.members()) {
+    const auto token = object.at(member).as_integer<std::uint32_t>();
+    if (token >= most)
+      object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
+                                     " pieces should be below ", most));
+    if (token >= pieces.size()) pieces.resize(token + 1);
+    if (!pieces[token].empty())
+      object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
+    pieces[token] = member.key;
+  }
+  return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+}
+
+TESSERA_BODY void byte_pair::write(std::string const& vocabulary_path, std::string const& merges_path) const {
+  io::json::object object;
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
+  std::string text = "#version: 0.2\n";
+  for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
+  io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
+  io::write_atomically(merges_path, text);
+}
+
+TESSERA_BODY byte_pair byte_pair::trained(std::string_view text, std::size_t size) {
+  std::vector<std::string> pieces = alphabet();
+  if (size < pieces.size() + 1)
+    throw option_error(message("[byte_pair] a vocabulary of ", size,
+                               " tokens: there are 256 bytes and the end "
+                               "of a text, make it 257 or more"));
+  const byte_pair cutter({});
+  const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
+  std::vector<counted_word> counted;
+  constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
+  for (auto const& [word, count] : words)
+    if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
+  std::vector<std::pair<std::string, std::string>> named;
+  for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
+                                     [](std::string const& a, std::string const& b) { return a + b; }))
+    named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
+  return byte_pair(named);
+}
+
+TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::merges() const {
+  std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
+  for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
+  std::sort(by_rank.begin(), by_rank.end());
+  std::vector<std::pair<std::string, std::string>> named;
+  for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
+  return named;
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+  merging use;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(end_name), text.size());
+    for_each_word(text.substr(0, end), [&](std::string_view word) {
+      auto [at, is_new] = known.try_emplace(std::string(word));
+      if (is_new) at->second = merged(bytes_of(word), use);
+      tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+    });
+    if (end == text.size()) break;
+    tokens.push_back(end_);
+    text.remove_prefix(end + end_name.size());
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::string byte_pair::decode(std::span<std::int32_t const> tokens) const {
+  std::string text;
+  for (const std::int32_t t : tokens) {
+    std::string const& piece = pieces_.at(std::size_t(t));
+    if (t == end_) {
+      text += piece;
+      continue;
+    }
+    for (std::string_view rest = piece; !rest.empty();)
+      text += static_cast<char>(byte_of(take_character(rest)));
+  }
+  return text;
+}
+
+TESSERA_BODY char32_t byte_pair::character_of(int byte) {
+  const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
+  if (is_printable(byte)) return char32_t(byte);
+  int earlier = 0;
+  for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
+  return char32_t(256 + earlier);
+}
+
+TESSERA_BODY std::vector<std::string> byte_pair::alphabet() {
+  std::vector<char32_t> characters;
+  for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+  std::sort(characters.begin(), characters.end());
+  std::vector<std::string> pieces(256);
+  for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
+  return pieces;
+}
+
+TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::read_merges(
+    std::string const& path) {
+  const std::string text = io::read_file(path);
+  io::refuse_other_format(path, text, "byte_pair");
+  std::vector<std::pair<std::string, std::string>> merges;
+  int line_number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (++line_number == 1 && line.starts_with("#version")) continue;
+    if (line.empty()) continue;
+    const std::size_t blank = line.find(' ');
+    if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
+        line.find(' ', blank + 1) != line.npos)
+      throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
+                             ": two pieces with a blank between them are meant"));
+    merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+  }
+  return merges;
+}
+
+TESSERA_BODY void byte_pair::finish(std::vector<std::pair<std::string, std::string>> const& merges,
+                                    std::string const& source) {
+  const auto number_of = [&](std::string const& piece) {
+    const auto at = numbers_.find(piece);
+    return at == numbers_.end() ? -1 : at->second;
+  };
+  for (int b = 0; b < 256; ++b) {
+    std::string piece;
+    append_utf8(piece, character_of(b));
+    bytes_.emplace(character_of(b), b);
+    token_of_byte_[std::size_t(b)] = number_of(piece);
+  }
+  end_ = number_of(std::string(end_name));
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
+    auto const& [left, right] = merges[rank];
+    for (std::string const& piece : {left, right, left + right})
+      if (number_of(piece) < 0)
+        throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
+                                   ", of the merge of ", io::in_quotes(left), " and ", io::in_quotes(right)));
+    ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
+  }
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::bytes_of(std::string_view word) const {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(word.size());
+  for (const char c : word) {
+    tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    if (tokens.back() < 0)
+      throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
+                                 static_cast<unsigned char>(c), ", which is in the text"));
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::merged(std::vector<std::int32_t> word, merging& use) const {
+  constexpr std::int32_t gone = -1;  // part of the piece before it
+  auto& places = use.places;
+  auto& heap = use.heap;
+  places.resize(word.size());
+  heap.clear();
+  const auto look_up = [&](std::size_t left) {
+    auto& [before, behind, pair] = places[left];
+    const auto at =
+        behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
+    pair = at == ranks_.end() ? nullptr : &at->second;
+    if (pair) heap.push_back({pair->rank, left});
+    return pair != nullptr;
+  };
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    places[i] = {i - 1, i + 1, nullptr};
+    look_up(i);
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto [rank, left] = heap.back();
+    heap.pop_back();
+    auto& [before, behind, pair] = places[left];
+    if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
+    word[left] = pair->merged, word[behind] = gone;
+    places[behind].pair = nullptr;
+    behind = places[behind].behind;
+    if (behind < word.size()) places[behind].before = left;
+    for (const std::size_t changed : {before, left})
+      if (changed < word.size() && look_up(changed))
+        std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  }
+  std::erase(word, gone);
+  return word;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers

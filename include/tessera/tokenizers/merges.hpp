@@ -27,18 +27,7 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 }
 
 /// Where a word has a pair, from the left; the pair is merged there.
-inline std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
-  std::vector<std::size_t> places;
-  std::size_t to = 0;
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
-    if (here) places.push_back(i);
-    word[to++] = here ? pair.merged : word[i];
-    i += here;
-  }
-  word.resize(to);
-  return places;
-}
+std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
 
 }  // namespace detail
 
@@ -120,5 +109,26 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
   }
   return merges;
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::vector<std::size_t> places;
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    if (here) places.push_back(i);
+    word[to++] = here ? pair.merged : word[i];
+    i += here;
+  }
+  word.resize(to);
+  return places;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers

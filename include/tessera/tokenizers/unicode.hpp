@@ -16,7 +16,52 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
 /// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
-inline char32_t take_character(std::string_view& from) {
+char32_t take_character(std::string_view& from);
+
+void append_utf8(std::string& to, char32_t code);
+
+/// A set of characters, kept as ranges.
+class character_set {
+ public:
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table);
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table);
+
+ private:
+  struct range {
+    char32_t first, end;
+  };
+  bool search(char32_t c) const;
+
+  std::vector<range> ranges_;
+  std::array<bool, 128> ascii_{};
+};
+
+/// Unicode's White_Space.
+bool is_white_space(char32_t c);
+
+/// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
+/// left out, in lower case.
+class accent_folding {
+ public:
+  accent_folding();
+  void append(std::u32string& to, char32_t c) const;
+
+ private:
+  struct folding {
+    char32_t of;
+    std::uint32_t first, count;
+  };
+  std::vector<folding> all_;
+  std::u32string results_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY char32_t take_character(std::string_view& from) {
   const std::size_t length = io::utf8_length(from);
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(from[i]); };
   char32_t code = length == 0 ? 0xFFFD : length == 1 ? byte(0) : byte(0) & (0xFFu >> (length + 1));
@@ -25,7 +70,7 @@ inline char32_t take_character(std::string_view& from) {
   return code;
 }
 
-inline void append_utf8(std::string& to, char32_t code) {
+TESSERA_BODY void append_utf8(std::string& to, char32_t code) {
   const auto put = [&](char32_t byte) { to += static_cast<char>(static_cast<unsigned char>(byte)); };
   if (code < 0x80) return put(code);
   if (code < 0x800) return put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
@@ -36,97 +81,72 @@ inline void append_utf8(std::string& to, char32_t code) {
   put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
 }
 
-/// A set of characters, kept as ranges.
-class character_set {
- public:
-  /// From a table of unicode_tables.hpp.
-  explicit character_set(std::string_view table) {
-    char32_t at = 0;
-    while (!table.empty()) {
-      at += number(table);
-      const char32_t first = at;
-      at += number(table) + 1;
-      ranges_.push_back({first, at});
-    }
-    for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+TESSERA_BODY character_set::character_set(std::string_view table) {
+  char32_t at = 0;
+  while (!table.empty()) {
+    at += number(table);
+    const char32_t first = at;
+    at += number(table) + 1;
+    ranges_.push_back({first, at});
   }
-  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+  for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+}
 
-  /// Takes a number off a table.
-  static std::uint32_t number(std::string_view& table) {
-    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::uint32_t n = 0;
-    for (int shift = 0;; shift += 5) {
-      const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
-      table.remove_prefix(1);
-      n |= (digit & 31) << shift;
-      if (digit < 32) return n;
-    }
+TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::uint32_t n = 0;
+  for (int shift = 0;; shift += 5) {
+    const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+    table.remove_prefix(1);
+    n |= (digit & 31) << shift;
+    if (digit < 32) return n;
   }
+}
 
- private:
-  struct range {
-    char32_t first, end;
-  };
-  bool search(char32_t c) const {
-    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
-                                        [](char32_t code, range const& r) { return code < r.first; });
-    return after != ranges_.begin() && c < (after - 1)->end;
-  }
+TESSERA_BODY bool character_set::search(char32_t c) const {
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
+                                      [](char32_t code, range const& r) { return code < r.first; });
+  return after != ranges_.begin() && c < (after - 1)->end;
+}
 
-  std::vector<range> ranges_;
-  std::array<bool, 128> ascii_{};
-};
-
-/// Unicode's White_Space.
-inline bool is_white_space(char32_t c) {
+TESSERA_BODY bool is_white_space(char32_t c) {
   return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
 }
 
-/// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
-/// left out, in lower case.
-class accent_folding {
- public:
-  accent_folding() {
-    std::string_view table = tables::foldings;
-    for (char32_t c = 0; !table.empty();) {
-      c += character_set::number(table);
-      folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
-      for (std::uint32_t i = 0; i < f.count; ++i) {
-        const std::uint32_t z = character_set::number(table);
-        results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
-                                          (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
-      }
-      all_.push_back(f);
+TESSERA_BODY accent_folding::accent_folding() {
+  std::string_view table = tables::foldings;
+  for (char32_t c = 0; !table.empty();) {
+    c += character_set::number(table);
+    folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
+    for (std::uint32_t i = 0; i < f.count; ++i) {
+      const std::uint32_t z = character_set::number(table);
+      results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
+                                        (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
     }
+    all_.push_back(f);
   }
-  void append(std::u32string& to, char32_t c) const {
-    if (c < 0x80) {
-      to += c >= 'A' && c <= 'Z' ? c + 32 : c;
-    } else if (c >= 0xAC00 && c <= 0xD7A3) {  // a syllable of Hangul: two or three letters (Unicode 3.12)
-      const char32_t s = c - 0xAC00;
-      to += 0x1100 + s / 588;
-      to += 0x1161 + s % 588 / 28;
-      if (s % 28 != 0) to += 0x11A7 + s % 28;
-    } else {
-      const auto at = std::lower_bound(all_.begin(), all_.end(), c,
-                                       [](folding const& f, char32_t code) { return f.of < code; });
-      if (at == all_.end() || at->of != c)
-        to += c;
-      else
-        to.append(results_, at->first, at->count);
-    }
-  }
+}
 
- private:
-  struct folding {
-    char32_t of;
-    std::uint32_t first, count;
-  };
-  std::vector<folding> all_;
-  std::u32string results_;
-};
+TESSERA_BODY void accent_folding::append(std::u32string& to, char32_t c) const {
+  if (c < 0x80) {
+    to += c >= 'A' && c <= 'Z' ? c + 32 : c;
+  } else if (c >= 0xAC00 && c <= 0xD7A3) {  // a syllable of Hangul: two or three letters (Unicode 3.12)
+    const char32_t s = c - 0xAC00;
+    to += 0x1100 + s / 588;
+    to += 0x1161 + s % 588 / 28;
+    if (s % 28 != 0) to += 0x11A7 + s % 28;
+  } else {
+    const auto at = std::lower_bound(all_.begin(), all_.end(), c,
+                                     [](folding const& f, char32_t code) { return f.of < code; });
+    if (at == all_.end() || at->of != c)
+      to += c;
+    else
+      to.append(results_, at->first, at->count);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers

@@ -39,86 +39,17 @@ class wordpiece {
 
   /// Token i is piece i; of equal pieces the last counts. Special tokens that the pieces lack get the numbers
   /// behind them, in the order in which BertTokenizer adds them.
-  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower)
-      : pieces_(std::move(pieces)), letters_(letters) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      numbers_[pieces_[i]] = std::int32_t(i);
-      longest_piece_ = std::max(longest_piece_, pieces_[i].size());
-    }
-    has_unknown_ = numbers_.contains(std::string(special_names[1]));
-    for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
-      const auto [at, is_new] = numbers_.emplace(special_names[i], size());
-      if (is_new) pieces_.emplace_back(special_names[i]);
-      specials_[i] = at->second;
-    }
-  }
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower);
 
   /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
   /// read, has another format or is empty, and for more than 1 GiB.
-  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
-    const std::string text = io::read_file(path);
-    io::refuse_other_format(path, text, "wordpiece");
-    if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
-    std::vector<std::string> pieces;
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
-      std::size_t end = 0;  // of the last character that is not blank
-      for (std::string_view left = line; !left.empty();) {
-        if (io::utf8_length(left) == 0)
-          throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
-        if (!is_white_space(take_character(left))) end = line.size() - left.size();
-      }
-      pieces.emplace_back(line.substr(0, end));
-      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    }
-    return wordpiece(std::move(pieces), letters);
-  }
+  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower);
   /// Writes a vocab.txt.
-  void write(std::string const& path) const {
-    std::string text;
-    for (std::string const& piece : pieces_) text += piece + '\n';
-    io::write_atomically(path, text);
-  }
+  void write(std::string const& path) const;
 
   /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
   /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
-  static wordpiece trained(std::string_view text, std::size_t size,
-                           letter_case letters = letter_case::lower) {
-    std::vector<std::string> pieces(special_names.begin(), special_names.end());
-    if (size <= pieces.size())
-      throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
-                                 " are special, and there must be some for text"));
-    const wordpiece cutter(pieces, letters);
-    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
-    constexpr std::size_t most_characters = 1000;
-    std::map<std::string, std::int64_t> characters;
-    for (auto const& [word, count] : words)
-      for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
-    std::vector<std::pair<std::int64_t, std::string>> by_count;
-    for (auto const& [c, count] : characters) by_count.push_back({-count, c});
-    std::sort(by_count.begin(), by_count.end());
-    by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
-    std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    for (const char* prefix : {"", "##"})
-      for (auto const& [count, c] : by_count)
-        if (pieces.size() < size) pieces.push_back(prefix + c);
-    const wordpiece alphabet(pieces, letters);
-    std::vector<counted_word> counted;
-    for (auto const& [word, count] : words) {
-      counted_word of{{}, count};
-      for_each_character(word, [&](std::string&& c, bool is_first) {
-        const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
-        of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
-      });
-      // A word with a rare character is unknown anyway, and so is one that is too long.
-      if (of.pieces.size() <= longest_word &&
-          std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
-        counted.push_back(std::move(of));
-    }
-    learn_merges(std::move(counted), pieces, size,
-                 [](std::string const& left, std::string const& right) { return left + right.substr(2); });
-    return wordpiece(std::move(pieces), letters);
-  }
+  static wordpiece trained(std::string_view text, std::size_t size, letter_case letters = letter_case::lower);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
   std::vector<std::string> const& pieces() const { return pieces_; }
@@ -136,50 +67,16 @@ class wordpiece {
 
   /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name. Throws
   /// option_error for a word that is unknown to a vocabulary without [UNK].
-  std::vector<std::int32_t> encode(std::string_view text) const {
-    std::vector<std::int32_t> tokens;
-    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-    while (!text.empty()) {
-      const auto [begin, special] = first_special(text);
-      for_each_word(text.substr(0, begin), [&](std::string_view word) {
-        auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = pieces_of(word);
-        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
-      });
-      if (special == special_names.size()) break;
-      tokens.push_back(specials_[special]);
-      text.remove_prefix(begin + special_names[special].size());
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> encode(std::string_view text) const;
   /// Words with blanks between them, as BERT writes them: punctuation stands apart.
-  std::string decode(std::span<std::int32_t const> tokens) const {
-    std::string text;
-    for (const std::int32_t t : tokens) {
-      std::string const& piece = pieces_.at(std::size_t(t));
-      if (piece.starts_with("##"))
-        text += piece.substr(2);
-      else
-        text += (text.empty() ? "" : " ") + piece;
-    }
-    return text;
-  }
+  std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
   /// Where the first special token stands in a text by name, and which it is.
-  static std::pair<std::size_t, std::size_t> first_special(std::string_view text) {
-    for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
-      for (std::size_t i = 0; i < special_names.size(); ++i)
-        if (text.substr(at).starts_with(special_names[i])) return {at, i};
-    return {text.size(), special_names.size()};
-  }
+  static std::pair<std::size_t, std::size_t> first_special(std::string_view text);
 
   /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
-  static bool is_chinese(char32_t c) {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
-           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-  }
+  static bool is_chinese(char32_t c);
 
   /// Calls visit(word) for each word and each mark of punctuation.
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
@@ -216,34 +113,9 @@ class wordpiece {
     }
   }
 
-  std::vector<std::int32_t> unknown_word(std::string_view word) const {
-    if (!has_unknown_)
-      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
-                                 ", which is not made of its pieces"));
-    return {unknown()};
-  }
+  std::vector<std::int32_t> unknown_word(std::string_view word) const;
 
-  std::vector<std::int32_t> pieces_of(std::string_view word) const {
-    std::vector<std::size_t> ends;  // of its characters
-    for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
-      rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-    if (ends.size() > longest_word) return unknown_word(word);
-    std::vector<std::int32_t> tokens;
-    std::string piece;
-    for (std::size_t first = 0, begin = 0; first < ends.size();) {
-      const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
-      auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
-      auto found = numbers_.end();
-      for (; last > first && found == numbers_.end(); --last) {
-        piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
-        found = numbers_.find(piece);
-      }
-      if (found == numbers_.end()) return unknown_word(word);
-      tokens.push_back(found->second);
-      begin = ends[last], first = last + 1;
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> pieces_of(std::string_view word) const;
 
   std::vector<std::string> pieces_;
   letter_case letters_;
@@ -254,5 +126,156 @@ class wordpiece {
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
   accent_folding folding_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY wordpiece::wordpiece(std::vector<std::string> pieces, letter_case letters)
+    : pieces_(std::move(pieces)), letters_(letters) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    numbers_[pieces_[i]] = std::int32_t(i);
+    longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+  }
+  has_unknown_ = numbers_.contains(std::string(special_names[1]));
+  for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
+    const auto [at, is_new] = numbers_.emplace(special_names[i], size());
+    if (is_new) pieces_.emplace_back(special_names[i]);
+    specials_[i] = at->second;
+  }
+}
+
+TESSERA_BODY wordpiece wordpiece::read(std::string const& path, letter_case letters) {
+  const std::string text = io::read_file(path);
+  io::refuse_other_format(path, text, "wordpiece");
+  if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
+  std::vector<std::string> pieces;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
+    std::size_t end = 0;  // of the last character that is not blank
+    for (std::string_view left = line; !left.empty();) {
+      if (io::utf8_length(left) == 0)
+        throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
+      if (!is_white_space(take_character(left))) end = line.size() - left.size();
+    }
+    pieces.emplace_back(line.substr(0, end));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  }
+  return wordpiece(std::move(pieces), letters);
+}
+
+TESSERA_BODY void wordpiece::write(std::string const& path) const {
+  std::string text;
+  for (std::string const& piece : pieces_) text += piece + '\n';
+  io::write_atomically(path, text);
+}
+
+TESSERA_BODY wordpiece wordpiece::trained(std::string_view text, std::size_t size, letter_case letters) {
+  std::vector<std::string> pieces(special_names.begin(), special_names.end());
+  if (size <= pieces.size())
+    throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
+                               " are special, and there must be some for text"));
+  const wordpiece cutter(pieces, letters);
+  const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
+  constexpr std::size_t most_characters = 1000;
+  std::map<std::string, std::int64_t> characters;
+  for (auto const& [word, count] : words)
+    for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
+  std::vector<std::pair<std::int64_t, std::string>> by_count;
+  for (auto const& [c, count] : characters) by_count.push_back({-count, c});
+  std::sort(by_count.begin(), by_count.end());
+  by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
+  std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  for (const char* prefix : {"", "##"})
+    for (auto const& [count, c] : by_count)
+      if (pieces.size() < size) pieces.push_back(prefix + c);
+  const wordpiece alphabet(pieces, letters);
+  std::vector<counted_word> counted;
+  for (auto const& [word, count] : words) {
+    counted_word of{{}, count};
+    for_each_character(word, [&](std::string&& c, bool is_first) {
+      const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
+      of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
+    });
+    // A word with a rare character is unknown anyway, and so is one that is too long.
+    if (of.pieces.size() <= longest_word &&
+        std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+      counted.push_back(std::move(of));
+  }
+  learn_merges(std::move(counted), pieces, size,
+               [](std::string const& left, std::string const& right) { return left + right.substr(2); });
+  return wordpiece(std::move(pieces), letters);
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+  while (!text.empty()) {
+    const auto [begin, special] = first_special(text);
+    for_each_word(text.substr(0, begin), [&](std::string_view word) {
+      auto [at, is_new] = known.try_emplace(std::string(word));
+      if (is_new) at->second = pieces_of(word);
+      tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+    });
+    if (special == special_names.size()) break;
+    tokens.push_back(specials_[special]);
+    text.remove_prefix(begin + special_names[special].size());
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::string wordpiece::decode(std::span<std::int32_t const> tokens) const {
+  std::string text;
+  for (const std::int32_t t : tokens) {
+    std::string const& piece = pieces_.at(std::size_t(t));
+    if (piece.starts_with("##"))
+      text += piece.substr(2);
+    else
+      text += (text.empty() ? "" : " ") + piece;
+  }
+  return text;
+}
+
+TESSERA_BODY std::pair<std::size_t, std::size_t> wordpiece::first_special(std::string_view text) {
+  for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
+    for (std::size_t i = 0; i < special_names.size(); ++i)
+      if (text.substr(at).starts_with(special_names[i])) return {at, i};
+  return {text.size(), special_names.size()};
+}
+
+TESSERA_BODY bool wordpiece::is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view word) const {
+  if (!has_unknown_)
+    throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
+                               ", which is not made of its pieces"));
+  return {unknown()};
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view word) const {
+  std::vector<std::size_t> ends;  // of its characters
+  for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
+    rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
+  if (ends.size() > longest_word) return unknown_word(word);
+  std::vector<std::int32_t> tokens;
+  std::string piece;
+  for (std::size_t first = 0, begin = 0; first < ends.size();) {
+    const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
+    auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
+    auto found = numbers_.end();
+    for (; last > first && found == numbers_.end(); --last) {
+      piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
+      found = numbers_.find(piece);
+    }
+    if (found == numbers_.end()) return unknown_word(word);
+    tokens.push_back(found->second);
+    begin = ends[last], first = last + 1;
+  }
+  return tokens;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
