@@ -117,25 +117,12 @@ class any_tensor {
   template <class T> T* data() { return reinterpret_cast<T*>(data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(data()); }
   /// All stored values as double.
-  std::vector<double> values() const {
-    std::vector<double> all(static_cast<std::size_t>(size()));
-    element().to_double(data(), size(), all.data());
-    return all;
-  }
+  std::vector<double> values() const;
   /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
-  void set_values(std::span<double const> all) {
-    if (std::ssize(all) != size())
-      throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
-    element().from_double(all.data(), size(), data());
-  }
+  void set_values(std::span<double const> all);
   /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
   /// that are stored here, all of which the other must have. Throws shape_error otherwise.
-  void assign(any_tensor const& from) {
-    if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
-      throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
-                                from.rows(), " x ", from.cols(), " of ", from.element().name));
-    type_->assign(tensor_, from.tensor_);
-  }
+  void assign(any_tensor const& from);
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -239,5 +226,28 @@ template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
   if (!(visited(float()) || visited(double()) || visited(bfloat16()) || visited(float16())))
     throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<double> any_tensor::values() const {
+  std::vector<double> all(static_cast<std::size_t>(size()));
+  element().to_double(data(), size(), all.data());
+  return all;
+}
+
+TESSERA_BODY void any_tensor::set_values(std::span<double const> all) {
+  if (std::ssize(all) != size())
+    throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
+  element().from_double(all.data(), size(), data());
+}
+
+TESSERA_BODY void any_tensor::assign(any_tensor const& from) {
+  if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
+    throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
+                              from.rows(), " x ", from.cols(), " of ", from.element().name));
+  type_->assign(tensor_, from.tensor_);
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

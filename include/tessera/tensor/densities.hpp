@@ -25,7 +25,12 @@ struct matrix_shape {
 /// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
 /// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
 /// density is in (0, 1].
-inline std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density) {
+std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights,
+                                                       double density) {
   if (!(density > 0 && density <= 1))
     throw option_error(message("[erdos_renyi_densities] density ", density, " is outside (0, 1]"));
   std::vector<double> densities(weights.size(), 0);
@@ -46,5 +51,7 @@ inline std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> w
   }
   return densities;
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -25,13 +25,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-TESSERA_COLD inline void check_values(const char* operation, std::size_t values, std::size_t indices,
-                                      std::int64_t elements) {
-  if (values != checked_multiply(indices, std::size_t(elements)))
-    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
-                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
-                              elements == 1 ? "" : ", those of each block row by row"));
-}
+void check_values(const char* operation, std::size_t values, std::size_t indices, std::int64_t elements);
 
 /// Adds numbers at places of a matrix whose values are zero, and rounds the sums once.
 template <element Element, class Block> class summed_values {
@@ -151,5 +145,21 @@ block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows con
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::view(col_numbers), numbers);
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_values(const char* operation, std::size_t values, std::size_t indices,
+                                            std::int64_t elements) {
+  if (values != checked_multiply(indices, std::size_t(elements)))
+    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
+                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
+                              elements == 1 ? "" : ", those of each block row by row"));
+}
+
+}  // namespace detail
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

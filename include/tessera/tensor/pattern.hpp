@@ -23,18 +23,10 @@ enum class index_order { ascending, any };
 
 namespace detail {
 
-TESSERA_COLD inline void check_grid(const char* operation, int block_rows, int block_cols) {
-  if (block_rows < 0 || block_cols < 0)
-    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
-                              ": neither number may be negative"));
-}
+void check_grid(const char* operation, int block_rows, int block_cols);
 
 /// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored) {
-  if (stored > std::numeric_limits<std::int32_t>::max())
-    throw shape_error(message("[", operation, "] ", stored,
-                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
-}
+void check_stored(const char* operation, std::int64_t stored);
 
 /// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
 ///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
@@ -109,37 +101,16 @@ class pattern {
   pattern& operator=(pattern const&) = default;
 
   /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  TESSERA_COLD static pattern dense(int block_rows, int block_cols) {
-    detail::check_grid("pattern::dense", block_rows, block_cols);
-    const std::int64_t stored = std::int64_t{block_rows} * block_cols;
-    detail::check_stored("pattern::dense", stored);
-    data all(block_rows, block_cols, stored);
-    all.cols = counting(block_cols, 1);
-    all.rows = counting(block_rows, 1);
-    all.col_slots = counting(block_rows, block_cols);
-    return pattern(std::move(all));
-  }
+  static pattern dense(int block_rows, int block_cols);
 
   /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
   /// shape_error, with the position, for anything else.
   static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                           std::vector<std::int32_t> cols) {
-    detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
-                             span_of(row_start), span_of(cols));
-    return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
-  }
+                           std::vector<std::int32_t> cols);
 
   /// A pattern from an index that is right by the way it was made: nothing is checked.
   static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                 std::vector<std::int32_t> cols) {
-    const auto stored = static_cast<std::int64_t>(cols.size());
-    if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
-    data some(block_rows, block_cols, stored);
-    some.row_start = std::move(row_start);
-    some.cols = std::move(cols);
-    some.index_columns();
-    return pattern(std::move(some));
-  }
+                                 std::vector<std::int32_t> cols);
 
   int block_rows() const { return data_->block_rows; }
   int block_cols() const { return data_->block_cols; }
@@ -203,19 +174,7 @@ class pattern {
   std::uint64_t serial() const { return data_->serial; }
   /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
   /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
-  TESSERA_COLD std::uint64_t hash() const {
-    std::uint64_t h = 0xcbf29ce484222325u;
-    const auto add = [&h](std::int32_t n) {
-      h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-      h ^= h >> 32;
-    };
-    add(block_rows());
-    add(block_cols());
-    if (is_dense()) return h;
-    for (const std::int32_t n : row_start()) add(n);
-    for (const std::int32_t n : cols()) add(n);
-    return h;
-  }
+  std::uint64_t hash() const;
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
@@ -247,43 +206,115 @@ class pattern {
     bool is_dense() const { return row_start.empty(); }
 
     /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
-    void index_columns() {
-      col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
-      rows = std::vector<std::int32_t>(cols.size());
-      col_slots = std::vector<std::int32_t>(cols.size());
-      std::int32_t* const start = col_start.data();
-      for (const std::int32_t j : cols) ++start[j + 1];
-      for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
-      std::vector<std::int32_t> next(col_start);
-      for (int i = 0; i < block_rows; ++i)
-        for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
-          const std::int32_t at = next.data()[cols.data()[slot]]++;
-          rows.data()[at] = i;
-          col_slots.data()[at] = slot;
-        }
-    }
+    void index_columns();
   };
 
-  TESSERA_COLD explicit pattern(data&& content) {
-    content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
-    data_ = std::make_shared<const data>(std::move(content));
-  }
+  explicit pattern(data&& content);
 
-  static data const& no_grid() noexcept {
-    static const data none(0, 0, 0);
-    return none;
-  }
+  static data const& no_grid() noexcept;
 
   /// 0, step, 2 step, …
-  static std::vector<std::int32_t> counting(int count, std::int32_t step) {
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-    std::int32_t i = 0;
-    for (std::int32_t& n : numbers) n = step * i++;
-    return numbers;
-  }
+  static std::vector<std::int32_t> counting(int count, std::int32_t step);
 
   inline static std::atomic<std::uint64_t> next_serial_{2};
   std::shared_ptr<const data> data_;
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
+}
+
+TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
+  detail::check_grid("pattern::dense", block_rows, block_cols);
+  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+  detail::check_stored("pattern::dense", stored);
+  data all(block_rows, block_cols, stored);
+  all.cols = counting(block_cols, 1);
+  all.rows = counting(block_rows, 1);
+  all.col_slots = counting(block_rows, block_cols);
+  return pattern(std::move(all));
+}
+
+TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                        std::vector<std::int32_t> cols) {
+  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
+                           span_of(cols));
+  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
+                                              std::vector<std::int32_t> row_start,
+                                              std::vector<std::int32_t> cols) {
+  const auto stored = static_cast<std::int64_t>(cols.size());
+  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+  data some(block_rows, block_cols, stored);
+  some.row_start = std::move(row_start);
+  some.cols = std::move(cols);
+  some.index_columns();
+  return pattern(std::move(some));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  const auto add = [&h](std::int32_t n) {
+    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+    h ^= h >> 32;
+  };
+  add(block_rows());
+  add(block_cols());
+  if (is_dense()) return h;
+  for (const std::int32_t n : row_start()) add(n);
+  for (const std::int32_t n : cols()) add(n);
+  return h;
+}
+
+TESSERA_BODY void pattern::data::index_columns() {
+  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+  rows = std::vector<std::int32_t>(cols.size());
+  col_slots = std::vector<std::int32_t>(cols.size());
+  std::int32_t* const start = col_start.data();
+  for (const std::int32_t j : cols) ++start[j + 1];
+  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+  std::vector<std::int32_t> next(col_start);
+  for (int i = 0; i < block_rows; ++i)
+    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+      const std::int32_t at = next.data()[cols.data()[slot]]++;
+      rows.data()[at] = i;
+      col_slots.data()[at] = slot;
+    }
+}
+
+TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
+  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+  data_ = std::make_shared<const data>(std::move(content));
+}
+
+TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
+  static const data none(0, 0, 0);
+  return none;
+}
+
+TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  std::int32_t i = 0;
+  for (std::int32_t& n : numbers) n = step * i++;
+  return numbers;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

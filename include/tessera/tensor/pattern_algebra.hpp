@@ -23,11 +23,7 @@ struct block_size {
 
 namespace detail {
 
-inline void check_block(const char* operation, block_size block) {
-  if (block.rows < 1 || block.cols < 1)
-    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
-                              " elements: both numbers must be at least 1"));
-}
+void check_block(const char* operation, block_size block);
 
 /// The number of blocks that cover `elements` ≥ 0 elements; block ≥ 1.
 inline int blocks_over(int elements, int block) {
@@ -37,8 +33,49 @@ inline int blocks_over(int elements, int block) {
 /// The pattern whose row i has the columns that list(i, columns) appends to `columns`, ascending.
 ///   Lists every row twice: the first time only counts, so that a pattern that is too large is refused before
 ///   it is allocated, and a full one never becomes a list.
-TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
-                                            function_ref<void(int, std::vector<std::int32_t>&)> list) {
+pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                        function_ref<void(int, std::vector<std::int32_t>&)> list);
+
+void check_same_grid(const char* operation, pattern const& a, pattern const& b);
+
+}  // namespace detail
+
+/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
+pattern operator|(pattern const& a, pattern const& b);
+
+/// The blocks that both a and b store (intersection).
+pattern operator&(pattern const& a, pattern const& b);
+
+/// The blocks that a stores and b does not (difference).
+pattern operator-(pattern const& a, pattern const& b);
+
+/// Block (j, i) for every block (i, j) of p.
+pattern transposed(pattern const& p);
+
+/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
+/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
+/// if its coarse one is.
+///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
+///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
+///   the other.
+pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to);
+
+/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
+/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
+pattern product_pattern(pattern const& a, pattern const& b);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void check_block(const char* operation, block_size block) {
+  if (block.rows < 1 || block.cols < 1)
+    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
+                              " elements: both numbers must be at least 1"));
+}
+
+TESSERA_COLD TESSERA_BODY pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                                                  function_ref<void(int, std::vector<std::int32_t>&)> list) {
   check_grid(operation, block_rows, block_cols);
   std::vector<std::int32_t> row;
   std::int64_t stored = 0;
@@ -61,7 +98,7 @@ TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_row
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
 
-inline void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
+TESSERA_BODY void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
   if (a.block_rows() != b.block_rows() || a.block_cols() != b.block_cols())
     throw shape_error(message("[", operation, "] the left pattern has a grid of ", a.block_rows(), " x ",
                               a.block_cols(), " blocks but the right one ", b.block_rows(), " x ",
@@ -79,43 +116,33 @@ pattern join_rows(const char* operation, pattern const& a, pattern const& b, Joi
 
 }  // namespace detail
 
-/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
-inline pattern operator|(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern | pattern", a, b);
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
 }
 
-/// The blocks that both a and b store (intersection).
-inline pattern operator&(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern & pattern", a, b);
   if (a.is_dense()) return b;
   if (b.is_dense()) return a;
   return detail::join_rows("pattern & pattern", a, b, [](auto... range) { std::set_intersection(range...); });
 }
 
-/// The blocks that a stores and b does not (difference).
-inline pattern operator-(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator-(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern - pattern", a, b);
   return detail::join_rows("pattern - pattern", a, b, [](auto... range) { std::set_difference(range...); });
 }
 
-/// Block (j, i) for every block (i, j) of p.
-inline pattern transposed(pattern const& p) {
+TESSERA_BODY pattern transposed(pattern const& p) {
   if (p.is_dense()) return pattern::dense(p.block_cols(), p.block_rows());
   const auto start = p.col_start(), rows = p.rows();
   return pattern::from_right_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
                                   {rows.begin(), rows.end()});
 }
 
-/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
-/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
-/// if its coarse one is.
-///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
-///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
-///   the other.
-inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
+TESSERA_BODY pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
   const char* const operation = "reblocked";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, from);
@@ -153,9 +180,7 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
-/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
-/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
-inline pattern product_pattern(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
@@ -184,5 +209,7 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
     }
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

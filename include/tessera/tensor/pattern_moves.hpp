@@ -72,14 +72,7 @@ class pattern_moves {
   };
 
   /// Throws shape_error if the grids differ.
-  pattern_moves(pattern const& from, pattern const& to)
-      : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
-    detail::check_same_grid("pattern_moves", from, to);
-    detail::for_each_change<detail::slot_order::ascending>(
-        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
-        [&](std::int32_t here) { add(here); });
-    order_moves();
-  }
+  pattern_moves(pattern const& from, pattern const& to);
 
   /// An empty list with room: call keep or add for every slot of the new pattern in ascending order, then
   /// order_moves.
@@ -95,16 +88,7 @@ class pattern_moves {
   /// Orders the moves so that they can be made within one array: none reaches a slot whose block has still to
   /// move. Neither kind of block overtakes another, so a stretch of blocks that all move up only has to begin
   /// at its upper end, and never meets its neighbours.
-  void order_moves() {
-    kept_.resize(kept_count_);
-    new_.resize(new_count_);
-    const auto moves_up = [](move const& m) { return m.to > m.from; };
-    for (auto at = kept_.begin(); at != kept_.end();) {
-      const auto first = std::find_if(at, kept_.end(), moves_up);
-      at = std::find_if_not(first, kept_.end(), moves_up);
-      std::reverse(first, at);
-    }
-  }
+  void order_moves();
 
   /// The blocks that stay.
   std::vector<move> const& kept() const { return kept_; }
@@ -116,5 +100,29 @@ class pattern_moves {
   std::vector<std::int32_t> new_;
   std::size_t kept_count_ = 0, new_count_ = 0;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern_moves::pattern_moves(pattern const& from, pattern const& to)
+    : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
+  detail::check_same_grid("pattern_moves", from, to);
+  detail::for_each_change<detail::slot_order::ascending>(
+      from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+      [&](std::int32_t here) { add(here); });
+  order_moves();
+}
+
+TESSERA_BODY void pattern_moves::order_moves() {
+  kept_.resize(kept_count_);
+  new_.resize(new_count_);
+  const auto moves_up = [](move const& m) { return m.to > m.from; };
+  for (auto at = kept_.begin(); at != kept_.end();) {
+    const auto first = std::find_if(at, kept_.end(), moves_up);
+    at = std::find_if_not(first, kept_.end(), moves_up);
+    std::reverse(first, at);
+  }
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -81,9 +81,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
 }
 
 /// The same of a mask whose bits are packed.
-inline pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {}) {
-  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
-}
+pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {
 
@@ -222,8 +220,26 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
 /// equally likely. Density in (0, 1], else option_error.
 ///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
 ///   block of the grid, and no memory beyond the result.
-TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, double density,
-                                           random_stream const& random) {
+pattern random_pattern(int block_rows, int block_cols, double density, random_stream const& random);
+/// A random pattern from a seed, as the first pattern of a matrix.
+pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed);
+
+/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
+/// n, n, 0) is the lower triangle.
+pattern band_pattern(int block_rows, int block_cols, int lower, int upper);
+
+/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
+/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
+pattern block_diagonal_pattern(int block_rows, int block_cols, int groups);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block) {
+  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
+}
+
+TESSERA_COLD TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density,
+                                                 random_stream const& random) {
   const char* const operation = "random_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (!(density > 0.0 && density <= 1.0))
@@ -247,15 +263,13 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   }
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
-/// A random pattern from a seed, as the first pattern of a matrix.
-inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
+
+TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
   return random_pattern(block_rows, block_cols, density,
                         random_stream(seed, random_purpose::initial_pattern));
 }
 
-/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
-/// n, n, 0) is the lower triangle.
-inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
+TESSERA_BODY pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
   return detail::pattern_by_rows("band_pattern", block_rows, block_cols, [&](std::int64_t i, auto& columns) {
     const std::int64_t last = std::min<std::int64_t>(i + upper, block_cols - 1);
     for (std::int64_t j = std::max<std::int64_t>(i - lower, 0); j <= last; ++j)
@@ -263,9 +277,7 @@ inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper
   });
 }
 
-/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
-/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
-inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
+TESSERA_BODY pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
   const char* const operation = "block_diagonal_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (groups < 1 || block_rows % groups != 0 || block_cols % groups != 0)
@@ -278,5 +290,7 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
     for (int j = first; j < first + width; ++j) columns.push_back(j);
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

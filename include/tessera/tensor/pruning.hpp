@@ -140,20 +140,10 @@ template <class T, class Block> std::vector<double> block_sums(block_sparse_matr
 namespace detail {
 
 /// The number of blocks that a density leaves of a grid: rounded, and at least one if the grid has any.
-TESSERA_COLD inline std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
-  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
-}
+std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks);
 
 /// The pattern without the slots that are marked.
-TESSERA_COLD inline pattern without(pattern const& stored, std::vector<char> const& marked) {
-  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
-    auto slot = std::size_t(stored.first_slot(i));
-    for (const std::int32_t j : stored.row(i))
-      if (!marked[slot++]) columns.push_back(j);
-  });
-}
+pattern without(pattern const& stored, std::vector<char> const& marked);
 
 }  // namespace detail
 
@@ -179,5 +169,27 @@ template <class Block, class Element = void, class T> auto pruned(matrix_view<T>
   copy(dense, w);
   return pruned(std::move(w), density);
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
+  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
+}
+
+TESSERA_COLD TESSERA_BODY pattern without(pattern const& stored, std::vector<char> const& marked) {
+  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
+    auto slot = std::size_t(stored.first_slot(i));
+    for (const std::int32_t j : stored.row(i))
+      if (!marked[slot++]) columns.push_back(j);
+  });
+}
+
+}  // namespace detail
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

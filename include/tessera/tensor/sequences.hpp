@@ -24,49 +24,10 @@ class sequences {
   /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
   /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
   /// sequence has more keys than tokens.
-  TESSERA_COLD explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
-      : offsets_(std::move(offsets)), keys_(std::move(valid)) {
-    if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (end(i) < begin(i))
-        throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
-                                  begin(i), ": offsets may not decrease"));
-    if (keys_.empty())
-      for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
-    if (std::int64_t(keys_.size()) != count())
-      throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
-                                " sequences: give one for each, or none"));
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (keys(i) < 0 || keys(i) > length(i))
-        throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
-                                  " keys: give 0 to ", length(i)));
-    groups_.push_back(0);
-    for (const std::int64_t offset : offsets_)
-      if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
-        groups_.push_back(offset / panel_tokens);
-    if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
-  }
+  explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {});
 
-  TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
-                                             std::vector<std::int64_t> valid = {}) {
-    std::vector<std::int64_t> offsets{0};
-    for (const std::int64_t length : lengths) {
-      if (length < 0)
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
-                                  ": a sequence cannot have fewer tokens than none"));
-      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-      if (length > most - offsets.back())
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
-                                  offsets.back(), " tokens: there can be at most ", most, " in all"));
-      offsets.push_back(offsets.back() + length);
-    }
-    return sequences(std::move(offsets), std::move(valid));
-  }
-  static sequences of_equal_length(std::int64_t count, std::int64_t length) {
-    if (count < 0)
-      throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
-    return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
-  }
+  static sequences from_lengths(std::span<std::int64_t const> lengths, std::vector<std::int64_t> valid = {});
+  static sequences of_equal_length(std::int64_t count, std::int64_t length);
 
   std::int64_t count() const { return std::int64_t(offsets().size()) - 1; }
   std::int64_t tokens() const { return offsets().back(); }
@@ -97,5 +58,55 @@ class sequences {
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets,
+                                               std::vector<std::int64_t> valid)
+    : offsets_(std::move(offsets)), keys_(std::move(valid)) {
+  if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (end(i) < begin(i))
+      throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
+                                begin(i), ": offsets may not decrease"));
+  if (keys_.empty())
+    for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
+  if (std::int64_t(keys_.size()) != count())
+    throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
+                              " sequences: give one for each, or none"));
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (keys(i) < 0 || keys(i) > length(i))
+      throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
+                                " keys: give 0 to ", length(i)));
+  groups_.push_back(0);
+  for (const std::int64_t offset : offsets_)
+    if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
+      groups_.push_back(offset / panel_tokens);
+  if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,
+                                                            std::vector<std::int64_t> valid) {
+  std::vector<std::int64_t> offsets{0};
+  for (const std::int64_t length : lengths) {
+    if (length < 0)
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
+                                ": a sequence cannot have fewer tokens than none"));
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    if (length > most - offsets.back())
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
+                                offsets.back(), " tokens: there can be at most ", most, " in all"));
+    offsets.push_back(offsets.back() + length);
+  }
+  return sequences(std::move(offsets), std::move(valid));
+}
+
+TESSERA_BODY sequences sequences::of_equal_length(std::int64_t count, std::int64_t length) {
+  if (count < 0)
+    throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
+  return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -24,10 +24,7 @@ namespace detail {
 
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
-inline std::string number_text(double number) {
-  const std::string text = general_text(number, 4);
-  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
-}
+std::string number_text(double number);
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
 std::string grid_text(std::int64_t rows, std::int64_t cols, At&& at, Stored&& stored) {
@@ -70,7 +67,35 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
 /// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
 /// over
 /// '.' to '#', all.
-inline std::string to_text(pattern const& p) {
+std::string to_text(pattern const& p);
+
+std::string to_text(sequences const& all);
+
+/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
+///   side   width and height of the picture, at most, in pixels
+std::string to_svg(pattern const& p, int side = 512);
+
+template <class T>
+concept printed = requires(T const& of) { to_text(of); } &&
+                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
+
+template <class Traits, printed Printed>
+auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
+  return out << to_text(of).c_str();
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string number_text(double number) {
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_text(pattern const& p) {
   constexpr int most = 64;
   const int side = std::max(1, ceil_div(std::max(p.block_rows(), p.block_cols()), most));
   const int rows = ceil_div(p.block_rows(), side), cols = ceil_div(p.block_cols(), side);
@@ -94,7 +119,7 @@ inline std::string to_text(pattern const& p) {
   return text;
 }
 
-inline std::string to_text(sequences const& all) {
+TESSERA_BODY std::string to_text(sequences const& all) {
   std::string text = message(all.count(), " sequences, ", all.tokens(), " tokens:");
   for (std::int64_t i = 0; i < std::min<std::int64_t>(all.count(), 16); ++i) {
     text += message(" ", all.length(i));
@@ -103,9 +128,7 @@ inline std::string to_text(sequences const& all) {
   return text + (all.count() > 16 ? " …\n" : "\n");
 }
 
-/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
-///   side   width and height of the picture, at most, in pixels
-inline std::string to_svg(pattern const& p, int side = 512) {
+TESSERA_BODY std::string to_svg(pattern const& p, int side) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
   const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
@@ -127,13 +150,6 @@ inline std::string to_svg(pattern const& p, int side = 512) {
   return text + "\"/></svg>\n";
 }
 
-template <class T>
-concept printed = requires(T const& of) { to_text(of); } &&
-                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
-
-template <class Traits, printed Printed>
-auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
-  return out << to_text(of).c_str();
-}
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
