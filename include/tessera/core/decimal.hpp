@@ -11,9 +11,17 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
+std::string general_text(double number, int digits);
+/// `number` with so many digits after the point, as "%f" of printf writes it.
+std::string fixed_text(double number, int digits);
+
+#ifdef TESSERA_BODY
+
 namespace detail {
+
 /// What printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD inline std::string with_point(char const* printed) {
+TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {
     const char c = *printed;
@@ -24,19 +32,21 @@ TESSERA_COLD inline std::string with_point(char const* printed) {
   }
   return text;
 }
+
 }  // namespace detail
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
-TESSERA_COLD inline std::string general_text(double number, int digits) {
+TESSERA_COLD TESSERA_BODY std::string general_text(double number, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*g", digits, number);
   return detail::with_point(text);
 }
-/// `number` with so many digits after the point, as "%f" of printf writes it.
-TESSERA_COLD inline std::string fixed_text(double number, int digits) {
+
+TESSERA_COLD TESSERA_BODY std::string fixed_text(double number, int digits) {
   char text[400];  // a double has up to 309 digits before the point
   std::snprintf(text, sizeof text, "%.*f", digits, number);
   return detail::with_point(text);
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -43,28 +43,18 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
-  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  message_part(const char* text);
+  message_part(std::string const& text);
   template <std::integral Integer>
   message_part(Integer n)
       : message_part(n < 0,
                      n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
-  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
+  message_part(double number);
 
-  TESSERA_COLD void append_to(std::string& all) const {
-    char digits[40];
-    if (kind_ == kind::text)
-      all.append(text_, size_);
-    else if (kind_ == kind::integer)
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
-                                                   magnitude_)));
-    else
-      all += general_text(number_, 10);
-  }
+  void append_to(std::string& all) const;
 
  private:
-  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
-      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+  message_part(bool negative, unsigned long long magnitude);
 
   enum class kind { text, integer, real };
   const char* text_ = nullptr;
@@ -76,15 +66,43 @@ class message_part {
 };
 
 // One function for all messages, out of the way: every call would else be expanded where it stands.
-TESSERA_COLD inline std::string message(std::initializer_list<message_part> parts) {
-  std::string all;
-  for (message_part const& part : parts) part.append_to(all);
-  return all;
-}
+std::string message(std::initializer_list<message_part> parts);
 
 /// Joins texts and numbers to one message.
 template <class... Part> std::string message(Part const&... part) {
   return message(std::initializer_list<message_part>{message_part(part)...});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(const char* text)
+    : text_(text), size_(std::strlen(text)) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(std::string const& text)
+    : text_(text.data()), size_(text.size()) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(double number) : number_(number), kind_(kind::real) {}
+
+TESSERA_COLD TESSERA_BODY void message_part::append_to(std::string& all) const {
+  char digits[40];
+  if (kind_ == kind::text)
+    all.append(text_, size_);
+  else if (kind_ == kind::integer)
+    all.append(digits,
+               std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "", magnitude_)));
+  else
+    all += general_text(number_, 10);
+}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(bool negative, unsigned long long magnitude)
+    : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+
+TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part> parts) {
+  std::string all;
+  for (message_part const& part : parts) part.append_to(all);
+  return all;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -50,13 +50,7 @@ struct tensor_memory {
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  std::size_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) ||
-      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
-    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
-  return product;
-}
+std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
 /// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
@@ -163,5 +157,17 @@ template <class T> class aligned_array {
   std::size_t size_ = 0;
   bool borrows_ = false;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -27,12 +27,7 @@ struct cost {
   friend bool operator==(cost const&, cost const&) = default;
 };
 
-inline cost cost_of(exec::task_description const& task) {
-  cost c{0, 0, task.multiplies};
-  for (auto const& read : task.reads) c.bytes_read += read.all();
-  for (auto const& written : task.writes) c.bytes_written += written.all();
-  return c;
-}
+cost cost_of(exec::task_description const& task);
 
 /// The cost of one kernel call of a run.
 struct task : cost {
@@ -73,5 +68,16 @@ template <class... Statement> workload account(machine const& on, Statement cons
 template <class... Statement> workload account(context& ctx, Statement const&... statement) {
   return account(ctx.runs_on(), statement...);
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY cost cost_of(exec::task_description const& task) {
+  cost c{0, 0, task.multiplies};
+  for (auto const& read : task.reads) c.bytes_read += read.all();
+  for (auto const& written : task.writes) c.bytes_written += written.all();
+  return c;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -166,23 +166,7 @@ template <class Part> auto concatenated(Part&& part) {
 }
 
 /// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
-TESSERA_COLD inline void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
-  std::int64_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].features < 0 || parts[i].tokens < 0)
-      throw shape_error(
-          message("[concat_features] part ", i,
-                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
-    if (parts[i].tokens != parts[0].tokens)
-      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
-                                " tokens but part 0 has ", parts[0].tokens));
-    if (first % lane != 0)
-      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
-                                " features share a lane, so each part but the last must have a multiple of ",
-                                lane, " features"));
-    first += parts[i].features;
-  }
-}
+void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
@@ -210,5 +194,31 @@ auto concat_features(Parts&&... parts) {
     return (expr::hold(std::forward<Parts>(parts)), ...);
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -238,13 +238,7 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
 }
 
 /// Runs a plan, and adds the totals that it leaves there.
-TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(totals);
-  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
-}
+double sum_of(context& ctx, plan& p, operand const& totals);
 
 }  // namespace eval
 
@@ -264,5 +258,21 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   else
     return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -145,13 +145,8 @@ template <class T> struct token_choice_body {
 };
 
 /// Throws shape_error, with the place, unless every index is in 0 … end - 1.
-inline void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
-                            std::int64_t end, const char* hint = "") {
-  for (std::size_t i = 0; i < index.size(); ++i)
-    if (index[i] < 0 || index[i] >= end)
-      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
-                                what, ": 0 … ", end - 1, " are possible", hint));
-}
+void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
+                     std::int64_t end, const char* hint = "");
 
 template <class T, class Value, class Block>
 void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
@@ -300,5 +295,21 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
   statement.check();
   return statement;
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_BODY void require_indices(const char* operation, const char* what,
+                                  std::span<std::int32_t const> index, std::int64_t end, const char* hint) {
+  for (std::size_t i = 0; i < index.size(); ++i)
+    if (index[i] < 0 || index[i] >= end)
+      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
+                                what, ": 0 … ", end - 1, " are possible", hint));
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

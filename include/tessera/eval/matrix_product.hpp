@@ -26,43 +26,14 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
-inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
-  constexpr int some = 1 << 14;  // columns at a time
-  bool stored[some] = {};        // by the present block row
-  bool all = true;
-  for (int first = 0; first < c.block_cols() && all; first += some) {
-    const int last = std::min(some, c.block_cols() - first) + first;
-    const auto columns = [=](pattern const& of, int row) {
-      return kernels::columns_between(index_of(of).line(row), first, last);
-    };
-    for (int i = 0; i < a.block_rows() && all; ++i) {
-      for (const int j : columns(c, i)) stored[j - first] = true;
-      for (const int k : a.row(i))
-        for (const int j : columns(b, k)) all &= stored[j - first];
-      for (const int j : columns(c, i)) stored[j - first] = false;
-    }
-  }
-  return all;
-}
+bool stores_product(pattern const& a, pattern const& b, pattern const& c);
 
 /// The number of blocks of a·b that `c` does not store.
-TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
-  std::int64_t lost = 0;
-  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
-  for (int i = 0; i < a.block_rows(); ++i) {
-    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
-    for (const int k : a.row(i))
-      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
-  }
-  return lost;
-}
+std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c);
 
 /// The blocks of some lines of a matrix in blocks of `block_bytes`.
-TESSERA_COLD inline touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
-                                                  range lines, std::int64_t block_bytes) {
-  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-          index.blocks(lines.first, lines.last) * block_bytes};
-}
+touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index, range lines,
+                              std::int64_t block_bytes);
 
 /// c = a·b, or c += a·b, row by row. A tile is a range of block rows.
 template <class A, class B, class C, int Rows, int Inner, int Cols> struct matrix_product_body {
@@ -146,12 +117,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
-TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
-  if (!to.is_dense() && !stores_product(a, b, to))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
-                              " blocks of the product are not stored by c and would be lost: give c "
-                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
-}
+void require_stores_product(pattern const& a, pattern const& b, pattern const& to);
 
 template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
@@ -196,5 +162,52 @@ TESSERA_COLD void lower(
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  constexpr int some = 1 << 14;  // columns at a time
+  bool stored[some] = {};        // by the present block row
+  bool all = true;
+  for (int first = 0; first < c.block_cols() && all; first += some) {
+    const int last = std::min(some, c.block_cols() - first) + first;
+    const auto columns = [=](pattern const& of, int row) {
+      return kernels::columns_between(index_of(of).line(row), first, last);
+    };
+    for (int i = 0; i < a.block_rows() && all; ++i) {
+      for (const int j : columns(c, i)) stored[j - first] = true;
+      for (const int k : a.row(i))
+        for (const int j : columns(b, k)) all &= stored[j - first];
+      for (const int j : columns(c, i)) stored[j - first] = false;
+    }
+  }
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
+  for (int i = 0; i < a.block_rows(); ++i) {
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
+  }
+  return lost;
+}
+
+TESSERA_COLD TESSERA_BODY touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
+                                                        range lines, std::int64_t block_bytes) {
+  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+          index.blocks(lines.first, lines.last) * block_bytes};
+}
+
+TESSERA_COLD TESSERA_BODY void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
+  if (!to.is_dense() && !stores_product(a, b, to))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
+                              " blocks of the product are not stored by c and would be lost: give c "
+                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval

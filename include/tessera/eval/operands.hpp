@@ -126,10 +126,16 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
-TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& bytes) {
+void read_once(task_description& d, touched_bytes const& bytes);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
   for (touched_bytes const& known : d.reads)
     if (known == bytes) return;
   if (bytes.all() > 0) d.read(bytes);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval

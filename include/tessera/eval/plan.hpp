@@ -84,27 +84,10 @@ class plan {
   step const& at(int i) const { return step_[i]; }
 
   /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
-  TESSERA_COLD void schedule() {
-    leave_out_empty();
-    split_panels();
-    delay_late_steps();
-    chains_ = phases_ = 0;
-    for (int first = 0, last; first < steps_; first = last) {
-      last = carried_until(first);
-      place(first, last);
-    }
-    for (int p = 0; p < phases_; ++p)
-      for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
-        if (step_[i].around) phase_[p].enter_by(*step_[i].around);
-  }
+  void schedule();
 
   /// Schedules and computes all steps. Throws before anything is computed, or not at all.
-  TESSERA_COLD void run(context& ctx) {
-    schedule();
-    ctx.reserve_scratch(worker_bytes_);
-    run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    ctx.run_phases(phases_, running_plan{*this});
-  }
+  void run(context& ctx);
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
   template <class Visit> void for_each_tile(Visit&& visit) const {
@@ -187,26 +170,11 @@ class plan {
     }
   }
 
-  step& append(step_draft const& made) {
-    if (steps_ == most_steps)
-      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-    if (accesses_ + made.accesses > most_accesses)
-      throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-    step& s = *new (&step_[steps_++]) step(made);
-    s.first_access = accesses_;
-    s.accesses = made.accesses;
-    for (access const& a : made.all()) access_[accesses_++] = a;
-    require_in_place(made.all());
-    return s;
-  }
+  step& append(step_draft const& made);
 
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
-  TESSERA_COLD void move_early() {
-    int at = steps_ - 1;
-    while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
-    move_step(steps_ - 1, at);
-  }
+  void move_early();
 
   static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
     const std::size_t offset = used;
@@ -283,16 +251,7 @@ class plan {
     step_[to] = moved;
   }
 
-  /// Where two steps touch shared memory that one of them writes.
-  TESSERA_COLD relation relate(step const& a, step const& b) const {
-    relation all = relation::none;
-    for (access const& x : accesses_of(a))
-      for (access const& y : accesses_of(b)) {
-        if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
-      }
-    return all;
-  }
-
+  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
   array_ref<access> accesses_of(step const& s) const {
     return {access_ + s.first_access, std::size_t(s.accesses)};
   }
@@ -312,9 +271,6 @@ class plan {
       writes |= a.writes;
     }
     return writes;
-  }
-  static bool cut_alike(step const& a, step const& b) {
-    return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
   /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
@@ -395,5 +351,49 @@ class plan {
   phase phase_[most_steps];
   local local_[most_locals];
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void plan::schedule() {
+  leave_out_empty();
+  split_panels();
+  delay_late_steps();
+  chains_ = phases_ = 0;
+  for (int first = 0, last; first < steps_; first = last) {
+    last = carried_until(first);
+    place(first, last);
+  }
+  for (int p = 0; p < phases_; ++p)
+    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+}
+
+TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
+  schedule();
+  ctx.reserve_scratch(worker_bytes_);
+  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+  ctx.run_phases(phases_, running_plan{*this});
+}
+
+TESSERA_BODY step& plan::append(step_draft const& made) {
+  if (steps_ == most_steps)
+    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+  if (accesses_ + made.accesses > most_accesses)
+    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+  step& s = *new (&step_[steps_++]) step(made);
+  s.first_access = accesses_;
+  s.accesses = made.accesses;
+  for (access const& a : made.all()) access_[accesses_++] = a;
+  require_in_place(made.all());
+  return s;
+}
+
+TESSERA_COLD TESSERA_BODY void plan::move_early() {
+  int at = steps_ - 1;
+  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+  move_step(steps_ - 1, at);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -55,27 +55,7 @@ inline bool overlap(operand const& a, operand const& b) {
 enum class relation : std::uint8_t { none, same_tile, anywhere };
 
 /// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
-TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
-  if (!overlap(a, b)) return relation::none;
-  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
-    return relation::anywhere;
-  if (a.stride == 0) return relation::same_tile;
-  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
-  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) {
-    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
-    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
-    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
-    return stride - row + (last - 1) % row + 1;
-  };
-  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
-  relation all = relation::none;
-  const std::int64_t nearest = -apart / stride;
-  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
-    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
-      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
-  return all;
-}
+relation shared_tiles(operand const& a, operand const& b);
 
 /// The part of a step to compute, and the addresses of its memory.
 struct tile {
@@ -131,14 +111,72 @@ struct step : step_form {
   explicit step(step_form const& form) : step_form(form) {}
 };
 
+/// Whether two steps have the same tiles.
+inline bool cut_alike(step const& a, step const& b) {
+  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+}
+
 /// An operand that a step reads or writes.
 struct access : operand {
   bool writes;
 };
 
+/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
+relation shared_tiles(array_ref<access> a, array_ref<access> b);
+
 /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
 /// another tensor in the same memory, which may be borrowed.
-TESSERA_COLD inline void require_in_place(array_ref<access> all) {
+void require_in_place(array_ref<access> all);
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written);
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
+  relation all = relation::none;
+  for (access const& x : a)
+    for (access const& y : b)
+      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
   for (access const& to : all)
     for (access const& from : all) {
       if (!to.writes || from.writes || to.owner != memory::user) continue;
@@ -154,24 +192,12 @@ TESSERA_COLD inline void require_in_place(array_ref<access> all) {
     }
 }
 
-/// A step under construction.
-struct step_draft : step_form {
-  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
-  int accesses = 0;
-  access accessed[most_accesses];
+TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
+  if (accesses == most_accesses)
+    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+  return accessed[accesses++] = {o, is_written};
+}
 
-  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
-
-  operand const& reads(operand const& o) { return add(o, false); }
-  operand const& writes(operand const& o) { return add(o, true); }
-  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
-
- private:
-  operand const& add(operand const& o, bool is_written) {
-    if (accesses == most_accesses)
-      throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
-    return accessed[accesses++] = {o, is_written};
-  }
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -28,39 +28,13 @@ template <class Block, bool Transposed>
 using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
 /// The blocks of some lines, where they stand in W.
-TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
-                                         operand const& weights, std::int64_t block_bytes) {
-  if (!index.has_slots())
-    return read_once(d,
-                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
-  for (int i = lines.first; i < lines.last; ++i) {
-    const kernels::block_line line = index.line(i);
-    for (int b = 0; b < line.count; ++b)
-      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
-  }
-}
+void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
+                     operand const& weights, std::int64_t block_bytes);
 
 /// The lanes of a panel of x that the blocks of some lines are multiplied by.
 ///   lane_features   features that share a lane
-TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_index const& index, range lines,
-                                          int block_cols, touched_bytes const& panel, int lane_features) {
-  const auto width = std::size_t(index.width());
-  const auto used = std::make_unique<bool[]>(width);
-  for (int i = lines.first; i < lines.last; ++i)
-    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
-  for (std::size_t first = 0, last; first < width; first = last) {
-    for (last = first; last < width && used[last] == used[first];) ++last;
-    if (!used[first]) continue;
-    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
-    touched_bytes part = panel;
-    part.at += std::uintptr_t(first_lane * panel.stride);
-    part.count =
-        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
-        first_lane;
-    read_once(d, part);
-  }
-}
+void describe_columns(task_description& d, kernels::block_index const& index, range lines, int block_cols,
+                      touched_bytes const& panel, int lane_features);
 
 /// The blocks of W in the order of the lines of W, or each transposed in that of Wᵀ; `Beside` blocks of a
 /// line side by side. A tile is a range of lines.
@@ -198,5 +172,43 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
   p.add(order, body);
   return body.to;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void describe_blocks(task_description& d, kernels::block_index const& index,
+                                               range lines, operand const& weights,
+                                               std::int64_t block_bytes) {
+  if (!index.has_slots())
+    return read_once(d,
+                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+  for (int i = lines.first; i < lines.last; ++i) {
+    const kernels::block_line line = index.line(i);
+    for (int b = 0; b < line.count; ++b)
+      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void describe_columns(task_description& d, kernels::block_index const& index,
+                                                range lines, int block_cols, touched_bytes const& panel,
+                                                int lane_features) {
+  const auto width = std::size_t(index.width());
+  const auto used = std::make_unique<bool[]>(width);
+  for (int i = lines.first; i < lines.last; ++i)
+    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
+  for (std::size_t first = 0, last; first < width; first = last) {
+    for (last = first; last < width && used[last] == used[first];) ++last;
+    if (!used[first]) continue;
+    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
+    touched_bytes part = panel;
+    part.at += std::uintptr_t(first_lane * panel.stride);
+    part.count =
+        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
+        first_lane;
+    read_once(d, part);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval

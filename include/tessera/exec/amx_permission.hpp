@@ -15,7 +15,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 /// all threads of a process until it executes another program, and from then on refuses signal stacks too
 /// small for the unit's registers (8 KB more). False where the code was not compiled for one; true for one in
 /// plain C++.
-TESSERA_COLD inline bool amx_permitted() {
+bool amx_permitted();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY bool amx_permitted() {
 #if defined(TESSERA_EMULATED_AMX)
   return true;
 #elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
@@ -42,5 +46,7 @@ TESSERA_COLD inline bool amx_permitted() {
   return false;
 #endif
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec

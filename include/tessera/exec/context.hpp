@@ -44,18 +44,7 @@ struct page {
 /// Page-aligned memory that only grows; its content is lost when it does.
 class page_buffer {
  public:
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > size_) {
-      pages_ = {};  // before more are allocated
-      size_ = 0;
-      pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
-      size_ = bytes;
-    }
-    if (size_ == 0) return nullptr;
-    auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
-    const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
-    return begin + (sizeof(page) - past_page) % sizeof(page);
-  }
+  std::byte* at_least(std::size_t bytes);
 
  private:
   aligned_array<page> pages_;
@@ -104,11 +93,7 @@ class context {
   machine const& runs_on() const { return machine_; }
   /// Takes an engine from the choice of products, whose results may then differ in their last bits. Throws
   /// option_error for `fma`, which all products have.
-  void forbid(engine which) {
-    if (which == engine::fma)
-      throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
-    machine_.engines.forbid(which);
-  }
+  void forbid(engine which);
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
@@ -146,22 +131,11 @@ class context {
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
   /// an error inside a body.
-  TESSERA_COLD void reserve_scratch(std::size_t bytes) {
-    if (bytes <= scratch_bytes_) return;
-    require_idle("reserve_scratch");
-    const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
-    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
-    scratch_bytes_ = 0;
-    scratch_ = scratches_.at_least(all);
-    scratch_bytes_ = each;
-  }
+  void reserve_scratch(std::size_t bytes);
 
   /// A buffer of at least this many bytes, page-aligned, shared by all bodies of a run. There is one:
   /// the next call may return the same address, or free it to grow. An error inside a body.
-  TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
-    require_idle("shared_scratch");
-    return shared_.at_least(bytes);
-  }
+  std::byte* shared_scratch(std::size_t bytes);
 
  private:
   TESSERA_COLD explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) {
@@ -216,20 +190,9 @@ class context {
     return const_cast<void*>(executor);
   }
 
-  static int checked_concurrency(int concurrency) {
-    if (concurrency < 1)
-      throw option_error(message("[context] the executor's concurrency() is ", concurrency,
-                                 "; it must be at least 1, the most bodies that may run at the same time"));
-    return concurrency;
-  }
+  static int checked_concurrency(int concurrency);
 
-  TESSERA_COLD void require_idle(const char* operation) const {
-    if (running_.load(std::memory_order_relaxed))
-      throw error(message("[", operation,
-                          "] the context is in use, by a body of its own or by another thread: a ",
-                          "context is used by one thread at a time. Give the thread, or the body, a ",
-                          "context of its own, or make this call before run"));
-  }
+  void require_idle(const char* operation) const;
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -244,5 +207,62 @@ class context {
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;  // of each part
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::byte* page_buffer::at_least(std::size_t bytes) {
+  if (bytes > size_) {
+    pages_ = {};  // before more are allocated
+    size_ = 0;
+    pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
+    size_ = bytes;
+  }
+  if (size_ == 0) return nullptr;
+  auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
+  const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
+  return begin + (sizeof(page) - past_page) % sizeof(page);
+}
+
+}  // namespace detail
+
+TESSERA_BODY void context::forbid(engine which) {
+  if (which == engine::fma)
+    throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
+  machine_.engines.forbid(which);
+}
+
+TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  require_idle("reserve_scratch");
+  const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
+  const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
+  scratch_bytes_ = 0;
+  scratch_ = scratches_.at_least(all);
+  scratch_bytes_ = each;
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  require_idle("shared_scratch");
+  return shared_.at_least(bytes);
+}
+
+TESSERA_BODY int context::checked_concurrency(int concurrency) {
+  if (concurrency < 1)
+    throw option_error(message("[context] the executor's concurrency() is ", concurrency,
+                               "; it must be at least 1, the most bodies that may run at the same time"));
+  return concurrency;
+}
+
+TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
+  if (running_.load(std::memory_order_relaxed))
+    throw error(message("[", operation,
+                        "] the context is in use, by a body of its own or by another thread: a ",
+                        "context is used by one thread at a time. Give the thread, or the body, a ",
+                        "context of its own, or make this call before run"));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

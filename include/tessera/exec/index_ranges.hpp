@@ -24,16 +24,7 @@ class index_ranges {
   /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
   /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
   /// before is visible to whoever takes an index.
-  int deal(int count) {
-    const int used = std::min(parts_, count);
-    failed_.store(false, std::memory_order_relaxed);
-    for (int part = 0; part < parts_; ++part) {
-      const bool empty = part >= used;
-      at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
-                     std::memory_order_release);
-    }
-    return used;
-  }
+  int deal(int count);
 
   /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
   /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
@@ -54,10 +45,7 @@ class index_ranges {
   }
 
   /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
-  void rethrow_failure() {
-    if (failed_.exchange(false, std::memory_order_relaxed))
-      std::rethrow_exception(std::exchange(failure_, nullptr));
-  }
+  void rethrow_failure();
 
  private:
   static constexpr int none = -1;
@@ -92,14 +80,7 @@ class index_ranges {
     return none;
   }
 
-  int give_up() {
-    int count = 0;
-    for (int part = 0; part < parts_; ++part) {
-      const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
-      count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
-    }
-    return count;
-  }
+  int give_up();
 
   int parts_;
   std::vector<range> ranges_;
@@ -124,5 +105,34 @@ class sole_entry {
  private:
   std::atomic<bool>* occupied_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int index_ranges::deal(int count) {
+  const int used = std::min(parts_, count);
+  failed_.store(false, std::memory_order_relaxed);
+  for (int part = 0; part < parts_; ++part) {
+    const bool empty = part >= used;
+    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                   std::memory_order_release);
+  }
+  return used;
+}
+
+TESSERA_BODY void index_ranges::rethrow_failure() {
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+TESSERA_BODY int index_ranges::give_up() {
+  int count = 0;
+  for (int part = 0; part < parts_; ++part) {
+    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+  }
+  return count;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec

@@ -23,7 +23,15 @@ struct machine {
 
 /// A worker of `on` that chooses among its engines as another CPU does, of `cpu_models`. Throws option_error
 /// if there is none of this name, machine_error if it has a matrix unit that `on` lacks.
-TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
+machine as_on_cpu(machine on, std::string const& name);
+
+/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
+/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
+machine this_machine();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name) {
   std::string names;
   for (cpu_model const& cpu : cpu_models) {
     if (cpu.name == name) {
@@ -39,13 +47,13 @@ TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
 
-/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
-/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
-TESSERA_COLD inline machine this_machine() {
+TESSERA_COLD TESSERA_BODY machine this_machine() {
   machine m{.family = this_cpu_family()};
   if (exec::amx_permitted()) m.engines.allow(engine::amx);
   char const* const other = std::getenv("TESSERA_CPU");
   return other && *other ? as_on_cpu(m, other) : m;
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -49,12 +49,9 @@ struct task_description {
   std::int64_t panel = -1;
   bool streams = false;
 
-  TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
-  TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
-  TESSERA_COLD void multiply(block_product const& by) {
-    products.push_back(by);
-    multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
-  }
+  void read(touched_bytes const& bytes);
+  void write(touched_bytes const& bytes);
+  void multiply(block_product const& by);
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
@@ -109,5 +106,20 @@ template <class E>
 concept stand_in = requires(E const& e) {
   { e.stands_for() } -> std::convertible_to<machine>;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void task_description::read(touched_bytes const& bytes) { reads.push_back(bytes); }
+
+TESSERA_COLD TESSERA_BODY void task_description::write(touched_bytes const& bytes) {
+  writes.push_back(bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void task_description::multiply(block_product const& by) {
+  products.push_back(by);
+  multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec

@@ -38,15 +38,7 @@ struct tensor_size {
   friend bool operator==(tensor_size const&, tensor_size const&) = default;
 };
 
-[[noreturn]] TESSERA_COLD inline void throw_changed(tensor_size const& built, tensor_size const& now) {
-  if (built.rows == now.rows && built.cols == now.cols)
-    throw shape_error(
-        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
-                ") has changed since the statement was written: write the statement behind the change"));
-  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
-                            ") when the statement was written and is (", now.rows, ", ", now.cols,
-                            ") now: write the statement behind the change"));
-}
+[[noreturn]] void throw_changed(tensor_size const& built, tensor_size const& now);
 inline void require_unchanged(tensor_size const& built, tensor_size const& now) {
   if (!(built == now)) throw_changed(built, now);
 }
@@ -154,31 +146,10 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                      std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
+std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
-TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
-  if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (",
-                              a.stored->blocks() == b.stored->blocks()
-                                  ? message("as many, ", a.stored->blocks(), ", at other places")
-                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
-                              "): bring both to one pattern with set_pattern"));
-  return both;
-}
+extent join(const char* operation, extent const& a, extent const& b);
 
 /// Where the result of an elementwise operation on two operands lies.
 constexpr domain join(domain a, domain b) {
@@ -219,5 +190,44 @@ template <class T>
 concept activation = expression<T> && held<T>::laid_over == domain::panels;
 template <class T>
 concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_size const& now) {
+  if (built.rows == now.rows && built.cols == now.cols)
+    throw shape_error(
+        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
+                ") has changed since the statement was written: write the statement behind the change"));
+  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
+                            ") when the statement was written and is (", now.rows, ", ", now.cols,
+                            ") now: write the statement behind the change"));
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
+                                            std::int64_t right) {
+  if (left >= 0 && right >= 0 && left != right)
+    throw shape_error(
+        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
+  return left >= 0 ? left : right;
+}
+
+TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
+  extent both{join(operation, "features", a.features, b.features),
+              join(operation, "tokens", a.tokens, b.tokens),
+              join(operation, "rows", a.rows, b.rows),
+              join(operation, "columns", a.cols, b.cols),
+              join(operation, "rows in a block", a.block_rows, b.block_rows),
+              join(operation, "columns in a block", a.block_cols, b.block_cols),
+              a.stored ? a.stored : b.stored};
+  if (a.stored && b.stored && !(*a.stored == *b.stored))
+    throw shape_error(message("[", operation, "] the matrices store different blocks (",
+                              a.stored->blocks() == b.stored->blocks()
+                                  ? message("as many, ", a.stored->blocks(), ", at other places")
+                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
+                              "): bring both to one pattern with set_pattern"));
+  return both;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::expr

@@ -87,16 +87,7 @@ template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
 
-TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
-  if (features == inner) return;
-  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
-  if (features < 0)
-    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
-                              " but x, the same for every feature, has no number of them: store it in a "
-                              "panel_matrix first"));
-  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
-                            features, " features"));
-}
+void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
@@ -249,5 +240,24 @@ template <class Product> auto sampled(Product product) {
     return expr::number{0};  // so that no second error follows
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
+  if (features == inner) return;
+  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
+  if (features < 0)
+    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
+                              " but x, the same for every feature, has no number of them: store it in a "
+                              "panel_matrix first"));
+  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
+                            features, " features"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA

@@ -36,25 +36,11 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
+void check_size(const char* what, std::int64_t to, std::int64_t from);
 
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
-TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
-  if (to.stored && from.stored && !(*to.stored == *from.stored))
-    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
-                              " blocks but the expression ", from.stored->blocks(),
-                              " others: bring both to one pattern with set_pattern"));
-}
+void check_sizes(extent const& to, extent const& from);
 
 template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is part of the kernel
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
@@ -160,5 +146,31 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
                                                       value{std::move(statement.value), key}};
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
+  if (from >= 0 && to != from)
+    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
+}
+
+TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
+  check_size("features", to.features, from.features);
+  check_size("tokens", to.tokens, from.tokens);
+  check_size("rows", to.rows, from.rows);
+  check_size("columns", to.cols, from.cols);
+  check_size("rows in a block", to.block_rows, from.block_rows);
+  check_size("columns in a block", to.block_cols, from.block_cols);
+  if (to.stored && from.stored && !(*to.stored == *from.stored))
+    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
+                              " blocks but the expression ", from.stored->blocks(),
+                              " others: bring both to one pattern with set_pattern"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
