@@ -39,25 +39,7 @@ template <class T> std::string name_of_type() {
 }
 
 /// "all" of no patterns; else their size and a hash.
-inline std::string text_of_patterns(std::vector<pattern> const& of) {
-  if (of.empty()) return "all";
-  std::int64_t stored = 0, grid = 0;
-  std::uint64_t hash = content_hash("");
-  for (pattern const& one : of) {
-    stored += one.blocks();
-    grid += std::int64_t{one.block_rows()} * one.block_cols();
-    const auto add = [&](int number) {
-      const auto n = static_cast<std::uint32_t>(number);
-      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
-      hash = content_hash({bytes.data(), bytes.size()}, hash);
-    };
-    add(one.block_rows());
-    add(one.block_cols());
-    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
-  }
-  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
-                 " of hash ", hash);
-}
+std::string text_of_patterns(std::vector<pattern> const& of);
 
 /// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as their
 /// setting_name() or, if they have none, as the names of their types.
@@ -80,22 +62,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
 
 /// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
 /// belongs to none.
-inline std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
-  for (std::size_t begin = 0; begin < key.size();) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    std::int64_t number = -1;
-    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
-    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
-    begin = end + 1;
-  }
-  return {"", -1};
-}
-inline std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
-  std::int64_t length = 0;
-  for (io::json_member const& one : all)
-    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
-  return length;
-}
+std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
+std::int64_t length_of_list(io::json::object const& all, std::string_view list);
 
 /// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
 ///   owner    "model" or "training"
@@ -182,5 +150,51 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
 }
 
 }  // namespace detail
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
+  if (of.empty()) return "all";
+  std::int64_t stored = 0, grid = 0;
+  std::uint64_t hash = content_hash("");
+  for (pattern const& one : of) {
+    stored += one.blocks();
+    grid += std::int64_t{one.block_rows()} * one.block_cols();
+    const auto add = [&](int number) {
+      const auto n = static_cast<std::uint32_t>(number);
+      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
+      hash = content_hash({bytes.data(), bytes.size()}, hash);
+    };
+    add(one.block_rows());
+    add(one.block_cols());
+    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
+  }
+  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
+                 " of hash ", hash);
+}
+
+TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    std::int64_t number = -1;
+    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
+    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
+    begin = end + 1;
+  }
+  return {"", -1};
+}
+
+TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
+  std::int64_t length = 0;
+  for (io::json_member const& one : all)
+    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
+  return length;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -28,8 +28,21 @@ struct gradient_size {
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
-inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
-                             parameter_groups const& groups = {}) {
+gradient_size measure(context& ctx, nn::parameter_list const& gradients, parameter_groups const& groups = {});
+
+/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
+/// `longest` is 0.
+inline double clipping_factor(double norm, double longest) {
+  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
+}
+
+/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
+void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY gradient_size measure(context& ctx, nn::parameter_list const& gradients,
+                                   parameter_groups const& groups) {
   gradient_size all;
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -61,24 +74,20 @@ inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
   return all;
 }
 
-/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
-/// `longest` is 0.
-inline double clipping_factor(double norm, double longest) {
-  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
-}
-
 namespace detail {
+
 /// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
 /// exceed their accumulator.
-TESSERA_COLD inline std::string text_of(gradient_size const& size) {
+TESSERA_COLD TESSERA_BODY std::string text_of(gradient_size const& size) {
   if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
   return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
                  size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
 }
+
 }  // namespace detail
 
-/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
-inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
+TESSERA_BODY void require_finite(std::int64_t step, double loss, gradient_size const& size,
+                                 double loss_scale) {
   if (std::isfinite(loss) && size.is_finite()) return;
   const std::string smaller =
       loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
@@ -90,5 +99,7 @@ inline void require_finite(std::int64_t step, double loss, gradient_size const& 
                           : message("; a lower learning rate or clipping", smaller),
                       " may help"));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -29,6 +29,126 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
+/// The configuration and the tensors of a model.
+class hugging_face {
+ public:
+  /// One tensor of a model has several names: see spellings.
+  ///   reader   the class of transformers that such a folder belongs to
+  ///   base     what the names of all but the heads begin with
+  ///   tied     {name, the name of a tensor of a head that is the same}
+  hugging_face(std::string const& folder, std::string reader, std::string base,
+               std::map<std::string, std::string> tied);
+
+  /// Throws io_error about a member of the configuration, whether it is there or not.
+  [[noreturn]] void fail(std::string const& key, std::string const& what) const;
+  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
+  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const;
+  /// An integer, at least `least`; `missing` if the configuration has none.
+  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
+                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
+  /// What is added to a variance.
+  double epsilon(std::string const& key, double missing) const;
+  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
+  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
+  /// An op, by one of its names; a configuration without one means the first of `common`.
+  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
+                         char const* why) const;
+  /// Inner features of an MLP ÷ hidden.
+  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
+
+  bool has(std::string const& name) const;
+  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
+  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
+  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
+  /// model has no place for if `unused` is null, else appends their names to it.
+  template <class Declare, class Make>
+  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
+    declare();
+    std::vector<std::string> names;
+    for (io::safetensors_file const& file : files_.files())
+      for (auto const& [name, tensor] : file.tensors())
+        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
+    if (unused)
+      unused->insert(unused->end(), names.begin(), names.end());
+    else if (!names.empty())
+      refuse(names);
+    make_model();
+    reads_ = true;
+    declare();
+  }
+
+  /// A tensor of this shape in the file; `to()` is where it goes.
+  template <class Get, class... Orientation>
+  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
+              Orientation... stands) {
+    auto const& [file, found] = place_of(name);
+    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
+    io::read(*file, found->name, to(), stands...);
+  }
+  /// A layer norm of so many features.
+  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
+    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
+    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
+    if (reads_) to().epsilon = epsilon;
+  }
+  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
+  template <class Get>
+  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
+              io::orientation stands = io::orientation::as_it_is) {
+    const bool as_it_is = stands == io::orientation::as_it_is;
+    const std::int64_t part_rows = rows / std::ssize(names);
+    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
+                                                       as_it_is ? cols : part_rows};
+    if (!reads_ || names.size() == 1) {
+      for (std::string const& name : names) {
+        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
+        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
+      }
+      return;
+    }
+    using matrix = std::remove_cvref_t<decltype(to().weight)>;
+    using vector = std::remove_cvref_t<decltype(to().bias)>;
+    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
+    auto next = to().bias.begin();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      matrix part(part_rows, cols);
+      vector bias(part_rows);
+      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
+      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
+      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
+      next = std::copy(bias.begin(), bias.end(), next);
+    }
+    copy(row_major(all.data(), rows, cols), to().weight);
+  }
+
+ private:
+  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  std::string text_of(std::string const& key) const;
+
+  /// The names that a tensor may have in the files: with and without that of the base model before it, that
+  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
+  std::vector<std::string> spellings(std::string const& name) const;
+  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
+  place const& place_of(std::string const& name);
+  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
+  std::string other_head() const;
+  [[noreturn]] void refuse(std::vector<std::string> const& names) const;
+  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
+  static bool is_buffer(std::string_view name);
+
+  std::string folder_, config_path_, reader_;
+  io::json config_;
+  std::string base_;
+  std::map<std::string, std::string> tied_;
+  io::safetensors_files files_;
+  std::map<std::string, place> places_;
+  std::set<std::string, std::less<>> declared_;
+  bool reads_ = false;
+};
+
+#ifdef TESSERA_BODY
+
 /// The files in a folder that hold a model's weights, as from_pretrained chooses them: the file that the
 /// configuration names, model.safetensors, or the files that model.safetensors.index.json lists.
 ///   named    transformers_weights of the configuration, or ""
@@ -127,232 +247,151 @@ class weight_files {
   std::vector<std::string> paths_;
 };
 
-/// The configuration and the tensors of a model.
-class hugging_face {
- public:
-  /// One tensor of a model has several names: see spellings.
-  ///   reader   the class of transformers that such a folder belongs to
-  ///   base     what the names of all but the heads begin with
-  ///   tied     {name, the name of a tensor of a head that is the same}
-  hugging_face(std::string const& folder, std::string reader, std::string base,
-               std::map<std::string, std::string> tied)
-      : folder_(folder),
-        config_path_(folder + "/config.json"),
-        reader_(std::move(reader)),
-        config_(io::read_json(config_path_)),
-        base_(std::move(base)),
-        tied_(std::move(tied)),
-        files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
-    if (const auto at = setting("quantization_config"); at && !at->value().is_null())
-      at->fail("is given, but weights of a quantised model are not read");
-  }
+TESSERA_BODY hugging_face::hugging_face(std::string const& folder, std::string reader, std::string base,
+                                        std::map<std::string, std::string> tied)
+    : folder_(folder),
+      config_path_(folder + "/config.json"),
+      reader_(std::move(reader)),
+      config_(io::read_json(config_path_)),
+      base_(std::move(base)),
+      tied_(std::move(tied)),
+      files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
+  if (const auto at = setting("quantization_config"); at && !at->value().is_null())
+    at->fail("is given, but weights of a quantised model are not read");
+}
 
-  /// Throws io_error about a member of the configuration, whether it is there or not.
-  [[noreturn]] void fail(std::string const& key, std::string const& what) const {
-    io::json_place(config_, config_path_, key).fail(what);
-  }
-  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
-  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const {
-    const io::json_place all(config_, config_path_);
-    static_cast<void>(all.members());
-    const bool there = all.contains(key), other_there = !other.empty() && all.contains(other);
-    if (there && other_there && !(all.at(key).value() == all.at(other).value()))
-      fail(key, message("differs from ", other, ", which means the same"));
-    if (!there && !other_there) return std::nullopt;
-    return all.at(there ? key : other);
-  }
-  /// An integer, at least `least`; `missing` if the configuration has none.
-  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
-                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const {
-    const auto at = setting(key, other);
-    const std::int64_t value = at ? at->as_integer() : missing;
-    if (value < least || value > most)
-      at->fail(message("is ", value, ", but should be from ", least, " to ", most));
-    return value;
-  }
-  /// What is added to a variance.
-  double epsilon(std::string const& key, double missing) const {
-    const auto at = setting(key);
-    const double value = at ? at->as_number() : missing;
-    if (!(value >= 0 && value <= 1)) at->fail(message("is ", value, ", but should be from 0 to 1"));
-    return value;
-  }
-  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
-  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const {
-    const auto at = setting(key);
-    if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
-    std::string all;
-    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-    at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
-  }
-  /// An op, by one of its names; a configuration without one means the first of `common`.
-  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
-                         char const* why) const {
-    if (setting(key)) return expect(key, names, why);
-    if (std::find(names.begin(), names.end(), io::json(common)) == names.end())
-      fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
-  }
-  /// Inner features of an MLP ÷ hidden.
-  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const {
-    const auto at = setting(key);
-    const std::int64_t inner = at ? at->as_integer() : missing;
-    if (inner < 1 || inner % hidden != 0)
-      fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
-    return inner / hidden;
-  }
+TESSERA_BODY void hugging_face::fail(std::string const& key, std::string const& what) const {
+  io::json_place(config_, config_path_, key).fail(what);
+}
 
-  bool has(std::string const& name) const {
-    for (std::string const& one : spellings(name))
-      if (files_.contains(one)) return true;
-    return false;
-  }
-  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
-  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
-  /// model has no place for if `unused` is null, else appends their names to it.
-  template <class Declare, class Make>
-  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
-    declare();
-    std::vector<std::string> names;
-    for (io::safetensors_file const& file : files_.files())
-      for (auto const& [name, tensor] : file.tensors())
-        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
-    if (unused)
-      unused->insert(unused->end(), names.begin(), names.end());
-    else if (!names.empty())
-      refuse(names);
-    make_model();
-    reads_ = true;
-    declare();
-  }
+TESSERA_BODY std::optional<io::json_place> hugging_face::setting(std::string const& key,
+                                                                 std::string const& other) const {
+  const io::json_place all(config_, config_path_);
+  static_cast<void>(all.members());
+  const bool there = all.contains(key), other_there = !other.empty() && all.contains(other);
+  if (there && other_there && !(all.at(key).value() == all.at(other).value()))
+    fail(key, message("differs from ", other, ", which means the same"));
+  if (!there && !other_there) return std::nullopt;
+  return all.at(there ? key : other);
+}
 
-  /// A tensor of this shape in the file; `to()` is where it goes.
-  template <class Get, class... Orientation>
-  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
-              Orientation... stands) {
-    auto const& [file, found] = place_of(name);
-    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
-    io::read(*file, found->name, to(), stands...);
-  }
-  /// A layer norm of so many features.
-  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
-    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
-    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
-    if (reads_) to().epsilon = epsilon;
-  }
-  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
-  template <class Get>
-  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
-              io::orientation stands = io::orientation::as_it_is) {
-    const bool as_it_is = stands == io::orientation::as_it_is;
-    const std::int64_t part_rows = rows / std::ssize(names);
-    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
-                                                       as_it_is ? cols : part_rows};
-    if (!reads_ || names.size() == 1) {
-      for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
-      }
-      return;
-    }
-    using matrix = std::remove_cvref_t<decltype(to().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().bias)>;
-    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().bias.begin();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      matrix part(part_rows, cols);
-      vector bias(part_rows);
-      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
-      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
-      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
-      next = std::copy(bias.begin(), bias.end(), next);
-    }
-    copy(row_major(all.data(), rows, cols), to().weight);
-  }
+TESSERA_BODY std::int64_t hugging_face::integer(std::string const& key, std::string const& other,
+                                                std::int64_t missing, std::int64_t least,
+                                                std::int64_t most) const {
+  const auto at = setting(key, other);
+  const std::int64_t value = at ? at->as_integer() : missing;
+  if (value < least || value > most)
+    at->fail(message("is ", value, ", but should be from ", least, " to ", most));
+  return value;
+}
 
- private:
-  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+TESSERA_BODY double hugging_face::epsilon(std::string const& key, double missing) const {
+  const auto at = setting(key);
+  const double value = at ? at->as_number() : missing;
+  if (!(value >= 0 && value <= 1)) at->fail(message("is ", value, ", but should be from 0 to 1"));
+  return value;
+}
 
-  std::string text_of(std::string const& key) const {
-    const auto at = setting(key);
-    return at && !at->value().is_null() ? at->as_string() : "";
-  }
+TESSERA_BODY void hugging_face::expect(std::string const& key, std::vector<io::json> const& known,
+                                       char const* why) const {
+  const auto at = setting(key);
+  if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
+  std::string all;
+  for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
+  at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
+}
 
-  /// The names that a tensor may have in the files: with and without that of the base model before it, that
-  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
-  std::vector<std::string> spellings(std::string const& name) const {
-    std::vector<std::string> all;
-    const auto add = [&](std::string const& one) {
-      all.push_back(one);
-      all.push_back(one.starts_with(base_) ? one.substr(base_.size()) : base_ + one);
-    };
-    add(name);
-    if (const auto at = tied_.find(name); at != tied_.end()) add(at->second);
-    for (auto const& [now, once] :
-         {std::pair<std::string, std::string>("LayerNorm.weight", "LayerNorm.gamma"),
-          {"LayerNorm.bias", "LayerNorm.beta"}})
-      if (name.ends_with(now)) add(name.substr(0, name.size() - now.size()) + once);
-    return all;
-  }
-  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
-  place const& place_of(std::string const& name) {
-    const auto [at, is_new] = places_.try_emplace(name);
-    if (!is_new) return at->second;
-    auto& [file, found] = at->second;
-    for (std::string const& one : spellings(name)) {
-      if (!files_.contains(one)) continue;
-      declared_.insert(one);
-      io::safetensors_file const& holder = files_.file_of(one);
-      io::safetensor const& here = holder.at(one);
-      if (!found)
-        file = &holder, found = &here;
-      else if (here.dtype != found->dtype || here.shape != found->shape ||
-               !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
-        holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
-                            ", but in this model they are one"));
-    }
-    if (!found) {
-      if (const std::string other = other_head(); !other.empty())
-        fail("architectures",
-             message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
-      static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
-    }
-    if (found->dtype.find('F') == std::string::npos)
-      file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
-                         ": weights are floating-point numbers; those of a quantised model are not read"));
-    return at->second;
-  }
-  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
-  std::string other_head() const {
-    const auto at = setting("architectures");
-    if (!at || at->value().is_null()) return "";
-    for (io::json const& one : at->elements())
-      if (one == io::json(reader_)) return "";
-    return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
-  }
-  [[noreturn]] void refuse(std::vector<std::string> const& names) const {
-    const std::string other = other_head();
-    throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
-                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
-                           io::some_of(names, io::in_quotes),
-                           other.empty() ? other : "; architectures of config.json " + other,
-                           "; with pretrained_settings::unused they are listed there, and left out"));
-  }
-  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
-  static bool is_buffer(std::string_view name) {
-    for (std::string_view end : {".attn.bias", ".attn.masked_bias", ".position_ids"})
-      if (name.ends_with(end) || name == end.substr(1)) return true;
-    return false;
-  }
+TESSERA_BODY void hugging_face::expect_activation(std::string const& key, std::vector<io::json> const& names,
+                                                  char const* common, char const* why) const {
+  if (setting(key)) return expect(key, names, why);
+  if (std::find(names.begin(), names.end(), io::json(common)) == names.end())
+    fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
+}
 
-  std::string folder_, config_path_, reader_;
-  io::json config_;
-  std::string base_;
-  std::map<std::string, std::string> tied_;
-  io::safetensors_files files_;
-  std::map<std::string, place> places_;
-  std::set<std::string, std::less<>> declared_;
-  bool reads_ = false;
-};
+TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std::int64_t missing,
+                                                     std::int64_t hidden) const {
+  const auto at = setting(key);
+  const std::int64_t inner = at ? at->as_integer() : missing;
+  if (inner < 1 || inner % hidden != 0)
+    fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
+  return inner / hidden;
+}
+
+TESSERA_BODY bool hugging_face::has(std::string const& name) const {
+  for (std::string const& one : spellings(name))
+    if (files_.contains(one)) return true;
+  return false;
+}
+
+TESSERA_BODY std::string hugging_face::text_of(std::string const& key) const {
+  const auto at = setting(key);
+  return at && !at->value().is_null() ? at->as_string() : "";
+}
+
+TESSERA_BODY std::vector<std::string> hugging_face::spellings(std::string const& name) const {
+  std::vector<std::string> all;
+  const auto add = [&](std::string const& one) {
+    all.push_back(one);
+    all.push_back(one.starts_with(base_) ? one.substr(base_.size()) : base_ + one);
+  };
+  add(name);
+  if (const auto at = tied_.find(name); at != tied_.end()) add(at->second);
+  for (auto const& [now, once] : {std::pair<std::string, std::string>("LayerNorm.weight", "LayerNorm.gamma"),
+                                  {"LayerNorm.bias", "LayerNorm.beta"}})
+    if (name.ends_with(now)) add(name.substr(0, name.size() - now.size()) + once);
+  return all;
+}
+
+TESSERA_BODY hugging_face::place const& hugging_face::place_of(std::string const& name) {
+  const auto [at, is_new] = places_.try_emplace(name);
+  if (!is_new) return at->second;
+  auto& [file, found] = at->second;
+  for (std::string const& one : spellings(name)) {
+    if (!files_.contains(one)) continue;
+    declared_.insert(one);
+    io::safetensors_file const& holder = files_.file_of(one);
+    io::safetensor const& here = holder.at(one);
+    if (!found)
+      file = &holder, found = &here;
+    else if (here.dtype != found->dtype || here.shape != found->shape ||
+             !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
+      holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
+                          ", but in this model they are one"));
+  }
+  if (!found) {
+    if (const std::string other = other_head(); !other.empty())
+      fail("architectures", message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
+    static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+  }
+  if (found->dtype.find('F') == std::string::npos)
+    file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
+                       ": weights are floating-point numbers; those of a quantised model are not read"));
+  return at->second;
+}
+
+TESSERA_BODY std::string hugging_face::other_head() const {
+  const auto at = setting("architectures");
+  if (!at || at->value().is_null()) return "";
+  for (io::json const& one : at->elements())
+    if (one == io::json(reader_)) return "";
+  return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
+}
+
+TESSERA_BODY void hugging_face::refuse(std::vector<std::string> const& names) const {
+  const std::string other = other_head();
+  throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
+                         names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
+                         io::some_of(names, io::in_quotes),
+                         other.empty() ? other : "; architectures of config.json " + other,
+                         "; with pretrained_settings::unused they are listed there, and left out"));
+}
+
+TESSERA_BODY bool hugging_face::is_buffer(std::string_view name) {
+  for (std::string_view end : {".attn.bias", ".attn.masked_bias", ".position_ids"})
+    if (name.ends_with(end) || name == end.substr(1)) return true;
+  return false;
+}
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::train::detail

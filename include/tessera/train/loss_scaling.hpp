@@ -24,31 +24,39 @@ struct loss_scaling {
 
   /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
   /// < 1.
-  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
-    int exponent;
-    if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
-      throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
-                                 " steps: the scale must be a power of two in ", least, " … ", most,
-                                 ", the steps at least 1"));
-    return {first, interval};
-  }
+  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000);
 
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
   ///   found   what is not finite, for the error
-  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
-    if (scale / 2 < least)
-      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
-                          "; a lower learning rate may help"));
-    scale /= 2;
-    good_steps = 0;
-  }
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
   void succeeded() {
     if (!adapts() || ++good_steps < interval) return;
     good_steps = 0;
     if (scale * 2 <= most) scale *= 2;
   }
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY loss_scaling loss_scaling::adaptive(double first, std::int64_t interval) {
+  int exponent;
+  if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
+    throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
+                               " steps: the scale must be a power of two in ", least, " … ", most,
+                               ", the steps at least 1"));
+  return {first, interval};
+}
+
+TESSERA_BODY void loss_scaling::overflowed(std::int64_t step, std::string const& found) {
+  if (scale / 2 < least)
+    throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                        "; a lower learning rate may help"));
+  scale /= 2;
+  good_steps = 0;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -52,34 +52,7 @@ class parameter_groups {
  public:
   parameter_groups() = default;
   /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
-  TESSERA_COLD parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups) {
-    std::vector<std::int64_t> members(groups.size());
-    groups_ = std::move(groups);
-    groups_.push_back({});  // of those that match none
-    const std::vector<std::string> names = model.names();
-    const std::string first = names.empty() ? "" : names.front();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      std::size_t g = 0;
-      while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
-      if (g < members.size()) ++members[g];
-      of_parameter_.push_back(g);
-      if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
-    }
-    for (std::size_t g = 0; g < members.size(); ++g) {
-      parameter_group const& group = groups_[g];
-      const auto require = [&](char const* what, double value) {
-        if (!(value >= 0 && std::isfinite(value)))
-          throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
-                                     ": it is a factor, at least 0"));
-      };
-      require("rate", group.rate);
-      require("decay", group.decay);
-      if (members[g] == 0)
-        throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
-                                   " that no earlier group has; they have names such as \"", first,
-                                   "\", and * stands for any text"));
-    }
-  }
+  parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups);
 
   static void parts(auto& each, auto&... of) { each("", of.groups_...); }
   /// Of parameter `number`, in the order of for_each_parameter.
@@ -101,5 +74,39 @@ class parameter_groups {
   std::vector<parameter_group> groups_;
   std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
+                                                             std::vector<parameter_group> groups) {
+  std::vector<std::int64_t> members(groups.size());
+  groups_ = std::move(groups);
+  groups_.push_back({});  // of those that match none
+  const std::vector<std::string> names = model.names();
+  const std::string first = names.empty() ? "" : names.front();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::size_t g = 0;
+    while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
+    if (g < members.size()) ++members[g];
+    of_parameter_.push_back(g);
+    if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
+  }
+  for (std::size_t g = 0; g < members.size(); ++g) {
+    parameter_group const& group = groups_[g];
+    const auto require = [&](char const* what, double value) {
+      if (!(value >= 0 && std::isfinite(value)))
+        throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
+                                   ": it is a factor, at least 0"));
+    };
+    require("rate", group.rate);
+    require("decay", group.decay);
+    if (members[g] == 0)
+      throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
+                                 " that no earlier group has; they have names such as \"", first,
+                                 "\", and * stands for any text"));
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -60,9 +60,7 @@ struct update {
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-TESSERA_COLD inline void require_setting(const char* name, double value, bool in_range, const char* range) {
-  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
-}
+void require_setting(const char* name, double value, bool in_range, const char* range);
 
 /// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
 struct rounding_statement {
@@ -266,25 +264,8 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
 }
 
 namespace detail {
-TESSERA_COLD inline void require_elements(optimizer_state const& state, nn::parameter_list const& model,
-                                          nn::parameter_list const& like, std::string const& name) {
-  if (state.parameters.size() != like.size())
-    throw shape_error(
-        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
-  bool any = false;
-  for (std::size_t i = 0; i < like.size(); ++i) {
-    if (!state.has(i, name)) continue;
-    any = true;
-    state_array const& array = state.at(i, name);
-    any_tensor const& tensor = like[i].tensor;
-    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
-        array.element != &tensor.element())
-      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
-                                " of ", array.element->name, ", but ", tensor.size(), " of ",
-                                tensor.element().name, " are wanted"));
-  }
-  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
-}
+void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                      nn::parameter_list const& like, std::string const& name);
 }  // namespace detail
 
 /// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
@@ -306,12 +287,47 @@ typename Model::gradients elements_of(optimizer_state const& state, Model const&
 }
 /// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
 /// for sizes of another model.
-TESSERA_COLD inline void set_elements(optimizer_state& state, std::string const& name,
-                                      nn::parameter_list const& like) {
+void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
+                                               const char* range) {
+  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                                                nn::parameter_list const& like, std::string const& name) {
+  if (state.parameters.size() != like.size())
+    throw shape_error(
+        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
+  bool any = false;
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    if (!state.has(i, name)) continue;
+    any = true;
+    state_array const& array = state.at(i, name);
+    any_tensor const& tensor = like[i].tensor;
+    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
+        array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
+                                " of ", array.element->name, ", but ", tensor.size(), " of ",
+                                tensor.element().name, " are wanted"));
+  }
+  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void set_elements(optimizer_state& state, std::string const& name,
+                                            nn::parameter_list const& like) {
   detail::require_elements(state, like, like, name);
   for (std::size_t i = 0; i < like.size(); ++i)
     if (state.has(i, name))
       std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

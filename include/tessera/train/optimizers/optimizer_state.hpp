@@ -67,27 +67,10 @@ struct state_array {
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
   aligned_array<std::byte> bytes = {};
 
-  std::int64_t size_for(parameter_sizes const& of) const {
-    switch (per) {
-      case state_per::element:
-        return of.elements;
-      case state_per::group:
-        return ceil_div<std::int64_t>(of.elements, group);
-      case state_per::block:
-        return of.blocks;
-      case state_per::row:
-        return of.rows;
-      case state_per::col:
-        return of.cols;
-    }
-    return 0;
-  }
+  std::int64_t size_for(parameter_sizes const& of) const;
   std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
   /// Zeros, as many as a parameter needs.
-  void reset(parameter_sizes const& of) {
-    bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
-    if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
-  }
+  void reset(parameter_sizes const& of);
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
 
@@ -131,21 +114,86 @@ class state_list {
   std::vector<state_array> take() { return std::move(arrays_); }
 
  private:
-  TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
-                        eight_bits const* code = nullptr) {
-    if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
-    const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
-                                   [&](state_array const& array) { return array.name == name; });
-    if (taken || name.starts_with("pattern."))
-      throw option_error(message("[optimizer] an array of the state is called ", name,
-                                 taken ? ", and so is an earlier one" : ", which stands for patterns"));
-    arrays_.push_back({std::move(name), &element, per, group, code});
-  }
+  void add(std::string name, element_type const& element, state_per per, int group = 1,
+           eight_bits const* code = nullptr);
   element_type const& accumulator() const { return *parameter_.element().accumulator; }
 
   any_tensor parameter_;
   std::vector<state_array> arrays_;
 };
+
+namespace detail {
+
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
+void move_state(std::vector<state_array>& arrays, pattern_moves const& moves, parameter_sizes const& now,
+                std::int64_t block_elements);
+
+}  // namespace detail
+
+/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
+/// updates.
+struct optimizer_state {
+  std::vector<std::vector<state_array>> parameters;
+  std::int64_t updates = 0;
+
+  std::size_t size_bytes() const {
+    std::size_t all = 0;
+    for (auto const& arrays : parameters)
+      for (state_array const& array : arrays) all += array.bytes.size();
+    return all;
+  }
+  bool has(std::size_t parameter, std::string const& name) const {
+    auto const& arrays = parameters.at(parameter);
+    return std::any_of(arrays.begin(), arrays.end(),
+                       [&](state_array const& array) { return array.name == name; });
+  }
+  /// The array of this name of a parameter. Throws option_error if it has none.
+  state_array& at(std::size_t parameter, std::string const& name);
+  state_array const& at(std::size_t parameter, std::string const& name) const {
+    return const_cast<optimizer_state*>(this)->at(parameter, name);
+  }
+  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
+};
+
+/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
+/// its patterns.
+void require_state(char const* operation, nn::parameter_list const& model, optimizer_state const& state);
+void require_state(char const* operation, nn::parameter_list const& model,
+                   nn::parameter_list const& gradients, optimizer_state const& state);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const {
+  switch (per) {
+    case state_per::element:
+      return of.elements;
+    case state_per::group:
+      return ceil_div<std::int64_t>(of.elements, group);
+    case state_per::block:
+      return of.blocks;
+    case state_per::row:
+      return of.rows;
+    case state_per::col:
+      return of.cols;
+  }
+  return 0;
+}
+
+TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
+  bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+  if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
+}
+
+TESSERA_COLD TESSERA_BODY void state_list::add(std::string name, element_type const& element, state_per per,
+                                               int group, eight_bits const* code) {
+  if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+  const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
+                                 [&](state_array const& array) { return array.name == name; });
+  if (taken || name.starts_with("pattern."))
+    throw option_error(message("[optimizer] an array of the state is called ", name,
+                               taken ? ", and so is an earlier one" : ", which stands for patterns"));
+  arrays_.push_back({std::move(name), &element, per, group, code});
+}
 
 namespace detail {
 
@@ -161,8 +209,8 @@ void move_pieces(pattern_moves const& moves, std::byte const* from, std::byte* t
 
 /// An array with `bytes` for each block of a pattern, moved to `blocks` of another. Allocates only if their
 /// number changes.
-inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves, std::int64_t blocks,
-                        std::size_t bytes) {
+TESSERA_BODY void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves,
+                              std::int64_t blocks, std::size_t bytes) {
   const std::size_t size = checked_multiply(std::size_t(blocks), bytes);
   aligned_array<std::byte> other;
   if (size != array.size()) other = aligned_array<std::byte>(size);
@@ -195,8 +243,8 @@ inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& mo
 
 /// Codes and their scales after a change of pattern, where groups do not end with blocks: see
 /// state_list::scaled.
-TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
-                                 parameter_sizes const& now, std::int64_t block_elements) {
+TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
+                                       parameter_sizes const& now, std::int64_t block_elements) {
   constexpr std::int64_t none = -1, several = -2;
   const std::int64_t group = codes.group;
   state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
@@ -235,9 +283,8 @@ TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, patter
   scales = std::move(next_scales);
 }
 
-/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
-TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
-                                    parameter_sizes const& now, std::int64_t block_elements) {
+TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
+                                          parameter_sizes const& now, std::int64_t block_elements) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
     if (array.code && block_elements % array.group != 0) {
@@ -260,39 +307,14 @@ TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_mo
 
 }  // namespace detail
 
-/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
-/// updates.
-struct optimizer_state {
-  std::vector<std::vector<state_array>> parameters;
-  std::int64_t updates = 0;
+TESSERA_BODY state_array& optimizer_state::at(std::size_t parameter, std::string const& name) {
+  for (state_array& array : parameters.at(parameter))
+    if (array.name == name) return array;
+  throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+}
 
-  std::size_t size_bytes() const {
-    std::size_t all = 0;
-    for (auto const& arrays : parameters)
-      for (state_array const& array : arrays) all += array.bytes.size();
-    return all;
-  }
-  bool has(std::size_t parameter, std::string const& name) const {
-    auto const& arrays = parameters.at(parameter);
-    return std::any_of(arrays.begin(), arrays.end(),
-                       [&](state_array const& array) { return array.name == name; });
-  }
-  /// The array of this name of a parameter. Throws option_error if it has none.
-  state_array& at(std::size_t parameter, std::string const& name) {
-    for (state_array& array : parameters.at(parameter))
-      if (array.name == name) return array;
-    throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
-  }
-  state_array const& at(std::size_t parameter, std::string const& name) const {
-    return const_cast<optimizer_state*>(this)->at(parameter, name);
-  }
-  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
-};
-
-/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
-/// its patterns.
-TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
-                                       optimizer_state const& state) {
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             optimizer_state const& state) {
   if (state.parameters.size() != model.size())
     throw shape_error(message("[", operation, "] the model has ", model.size(),
                               " parameters, and the state of ", "the optimizer is for ",
@@ -312,8 +334,10 @@ TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list
                                   ": the state must be of this model and its patterns (initial_state)"));
   }
 }
-TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
-                                       nn::parameter_list const& gradients, optimizer_state const& state) {
+
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             nn::parameter_list const& gradients,
+                                             optimizer_state const& state) {
   nn::require_alike(operation, model, gradients);
   require_state(operation, model, state);
   for (std::size_t i = 0; i < model.size(); ++i)
@@ -322,5 +346,7 @@ TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list
                                 gradients[i].tensor.element().name, ", but should be of ",
                                 model[i].tensor.element().accumulator->name));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

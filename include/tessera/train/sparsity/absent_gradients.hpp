@@ -118,10 +118,7 @@ void for_each_absent_gradient(context& ctx, pattern const& stored, int block_row
 /// Keeps at most 1.5 times the wanted numbers.
 class greatest_scores {
  public:
-  explicit greatest_scores(std::int64_t wanted)
-      : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
-    best_.reserve(most_);
-  }
+  explicit greatest_scores(std::int64_t wanted);
 
   /// Numbers must ascend. Not-a-number counts as infinite.
   void offer(double score, std::int64_t number) {
@@ -130,14 +127,7 @@ class greatest_scores {
     if (best_.size() == most_) shrink();
   }
   /// The numbers of greatest score, ascending: `wanted` of them, or all offered ones if they are fewer.
-  std::vector<std::int64_t> numbers() {
-    if (best_.size() > wanted_) shrink();
-    std::vector<std::int64_t> all;
-    all.reserve(best_.size());
-    for (scored const& each : best_) all.push_back(each.number);
-    std::sort(all.begin(), all.end());
-    return all;
-  }
+  std::vector<std::int64_t> numbers();
 
  private:
   struct scored {
@@ -145,20 +135,40 @@ class greatest_scores {
     std::int64_t number;
   };
   /// Keeps the `wanted` best. Later numbers whose score is not above the last of these are rejected at once.
-  void shrink() {
-    const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
-    std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
-      return a.score != b.score ? a.score > b.score : a.number < b.number;
-    });
-    bound_ = last->score;
-    bounded_ = true;
-    best_.resize(wanted_);
-  }
+  void shrink();
 
   std::size_t wanted_, most_;
   bool bounded_ = false;
   double bound_ = 0;
   std::vector<scored> best_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY greatest_scores::greatest_scores(std::int64_t wanted)
+    : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
+  best_.reserve(most_);
+}
+
+TESSERA_BODY std::vector<std::int64_t> greatest_scores::numbers() {
+  if (best_.size() > wanted_) shrink();
+  std::vector<std::int64_t> all;
+  all.reserve(best_.size());
+  for (scored const& each : best_) all.push_back(each.number);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TESSERA_BODY void greatest_scores::shrink() {
+  const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
+  std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
+    return a.score != b.score ? a.score > b.score : a.number < b.number;
+  });
+  bound_ = last->score;
+  bounded_ = true;
+  best_.resize(wanted_);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -18,6 +18,17 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
+/// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
+/// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
+/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
+/// browser shows it.
+///   before   patterns of an earlier moment; none: no block counts as new
+///   Throws shape_error if `before` is of another model.
+std::string to_svg(model_patterns const& now, model_patterns const& before = {},
+                   std::string const& title = {});
+
+#ifdef TESSERA_BODY
+
 namespace detail {
 
 /// Draws the patterns of a model. The unit of a grid is a cell of `side` x `side` blocks. A cell has one of
@@ -171,15 +182,11 @@ class connectivity_drawing {
 
 }  // namespace detail
 
-/// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
-/// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
-/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
-/// browser shows it.
-///   before   patterns of an earlier moment; none: no block counts as new
-///   Throws shape_error if `before` is of another model.
-inline std::string to_svg(model_patterns const& now, model_patterns const& before = {},
-                          std::string const& title = {}) {
+TESSERA_BODY std::string to_svg(model_patterns const& now, model_patterns const& before,
+                                std::string const& title) {
   return detail::connectivity_drawing(now, before).svg(title);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -16,11 +16,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.
-TESSERA_COLD inline void densify(nn::mutable_parameter_list model) {
+void densify(nn::mutable_parameter_list model);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void densify(nn::mutable_parameter_list model) {
   for (const auto [i, number] : evolving_weights(model, false)) {
     any_tensor& w = model[i].tensor;
     w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
   }
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -24,21 +24,10 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
-TESSERA_COLD inline explored_blocks explore(nn::parameter_list const& model, bool dense_too = false) {
-  explored_blocks explored;
-  const std::vector<std::string> names = model.names();
-  for (const auto [i, number] : evolving_weights(model, dense_too))
-    explored.mark(names[i], model[i].tensor.pattern());
-  return explored;
-}
+explored_blocks explore(nn::parameter_list const& model, bool dense_too = false);
 
 namespace detail {
-[[noreturn]] TESSERA_COLD inline void refuse_update_of_nothing(std::int64_t done) {
-  throw option_error(message(
-      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
-      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
-      "they are"));
-}
+[[noreturn]] void refuse_update_of_nothing(std::int64_t done);
 }  // namespace detail
 
 /// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
@@ -79,23 +68,9 @@ void require_possible(Policy const& policy, std::int64_t done, nn::parameter_lis
 namespace detail {
 
 /// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
-TESSERA_COLD inline void require_choices(std::string const& name, matrix_at_update const& at,
-                                         std::int64_t count, std::int64_t growing,
-                                         std::vector<char> const& pruned,
-                                         std::vector<std::int64_t> const& grown) {
-  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
-  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
-  if (std::ssize(pruned) != stored || marked != count)
-    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
-                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
-                               stored, " slots"));
-  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != growing || !ascends ||
-      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
-    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
-                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
-                               ", ascending"));
-}
+void require_choices(std::string const& name, matrix_at_update const& at, std::int64_t count,
+                     std::int64_t growing, std::vector<char> const& pruned,
+                     std::vector<std::int64_t> const& grown);
 
 }  // namespace detail
 
@@ -141,5 +116,46 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   }
   return all;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY explored_blocks explore(nn::parameter_list const& model, bool dense_too) {
+  explored_blocks explored;
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    explored.mark(names[i], model[i].tensor.pattern());
+  return explored;
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void refuse_update_of_nothing(std::int64_t done) {
+  throw option_error(message(
+      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
+      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
+      "they are"));
+}
+
+TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_at_update const& at,
+                                               std::int64_t count, std::int64_t growing,
+                                               std::vector<char> const& pruned,
+                                               std::vector<std::int64_t> const& grown) {
+  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
+  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
+  if (std::ssize(pruned) != stored || marked != count)
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
+                               stored, " slots"));
+  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
+  if (std::ssize(grown) != growing || !ascends ||
+      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
+                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
+                               ", ascending"));
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

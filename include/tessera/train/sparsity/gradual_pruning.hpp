@@ -33,14 +33,7 @@ struct gradual_pruning {
     each.setting("density", of.density...);
     each.setting("norm", of.norm...);
   }
-  void check() const {
-    require_updates("gradual_pruning", interval, end, 0);
-    if (begin < 0 || (interval > 0 && end <= begin))
-      throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
-                                 ": the end must come later, and neither before the run"));
-    if (!(density > 0 && density <= 1))
-      throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
-  }
+  void check() const;
   /// Every `interval` steps, and at the end.
   bool due(std::int64_t done) const {
     return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
@@ -66,5 +59,18 @@ struct gradual_pruning {
 };
 
 static_assert(sparsity_policy<gradual_pruning>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void gradual_pruning::check() const {
+  require_updates("gradual_pruning", interval, end, 0);
+  if (begin < 0 || (interval > 0 && end <= begin))
+    throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
+                               ": the end must come later, and neither before the run"));
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

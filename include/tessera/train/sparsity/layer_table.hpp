@@ -25,7 +25,14 @@ struct layer_row {
 };
 
 /// A row for each weight that may be pruned, sparse or dense, in the order of the parameters.
-TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const& model) {
+std::vector<layer_row> layer_table(nn::parameter_list const& model);
+
+/// The table for programs (RFC 4180), with a line of names.
+std::string to_csv(std::vector<layer_row> const& table);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::vector<layer_row> layer_table(nn::parameter_list const& model) {
   std::vector<layer_row> table;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, true)) {
@@ -43,13 +50,14 @@ TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const&
   return table;
 }
 
-/// The table for programs (RFC 4180), with a line of names.
-inline std::string to_csv(std::vector<layer_row> const& table) {
+TESSERA_BODY std::string to_csv(std::vector<layer_row> const& table) {
   std::string text = "weight,rows,cols,blocks,all_blocks,density,l1,l2\n";
   for (layer_row const& row : table)
     text += message(row.name, ",", row.rows, ",", row.cols, ",", row.blocks, ",", row.all, ",", row.density,
                     ",", row.l1, ",", row.l2, "\n");
   return text;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -30,7 +30,26 @@ struct named_pattern {
 using model_patterns = std::vector<named_pattern>;
 
 /// The patterns of all sparse weights of a model or, with `dense_too`, of all that may be pruned.
-TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false) {
+model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false);
+
+namespace detail {
+
+/// Throws shape_error unless both are of one model.
+void check_same_model(const char* operation, model_patterns const& a, model_patterns const& b);
+
+}  // namespace detail
+
+/// The mask distance of You et al. 2020 ("Drawing early-bird tickets"): the share of the blocks of the grid
+/// that one pattern stores and the other does not, 0 … 1 (the Hamming distance of the masks, normalised); 0
+/// for a grid without blocks. Throws shape_error if the grids differ.
+double mask_distance(pattern const& a, pattern const& b);
+
+/// Of a whole model: every block counts once. Throws shape_error unless both are of one model.
+double mask_distance(model_patterns const& a, model_patterns const& b);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY model_patterns patterns_of(nn::parameter_list const& model, bool dense_too) {
   model_patterns all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, dense_too))
@@ -40,9 +59,8 @@ TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, 
 
 namespace detail {
 
-/// Throws shape_error unless both are of one model.
-TESSERA_COLD inline void check_same_model(const char* operation, model_patterns const& a,
-                                          model_patterns const& b) {
+TESSERA_COLD TESSERA_BODY void check_same_model(const char* operation, model_patterns const& a,
+                                                model_patterns const& b) {
   if (a.size() != b.size())
     throw shape_error(message("[", operation, "] patterns of ", a.size(), " matrices and of ", b.size(),
                               ": they must be of one model"));
@@ -55,7 +73,7 @@ TESSERA_COLD inline void check_same_model(const char* operation, model_patterns 
 }
 
 /// Blocks that one of two patterns of a grid stores and the other does not.
-inline std::int64_t different_blocks(pattern const& a, pattern const& b) {
+TESSERA_BODY std::int64_t different_blocks(pattern const& a, pattern const& b) {
   std::int64_t both = 0;
   for (int i = 0; i < a.block_rows(); ++i) {
     const auto x = a.row(i), y = b.row(i);
@@ -71,17 +89,13 @@ inline std::int64_t different_blocks(pattern const& a, pattern const& b) {
 
 }  // namespace detail
 
-/// The mask distance of You et al. 2020 ("Drawing early-bird tickets"): the share of the blocks of the grid
-/// that one pattern stores and the other does not, 0 … 1 (the Hamming distance of the masks, normalised); 0
-/// for a grid without blocks. Throws shape_error if the grids differ.
-inline double mask_distance(pattern const& a, pattern const& b) {
+TESSERA_BODY double mask_distance(pattern const& a, pattern const& b) {
   tessera::detail::check_same_grid("mask_distance", a, b);
   const double all = static_cast<double>(a.block_rows()) * b.block_cols();
   return all > 0 ? static_cast<double>(detail::different_blocks(a, b)) / all : 0;
 }
 
-/// Of a whole model: every block counts once. Throws shape_error unless both are of one model.
-inline double mask_distance(model_patterns const& a, model_patterns const& b) {
+TESSERA_BODY double mask_distance(model_patterns const& a, model_patterns const& b) {
   detail::check_same_model("mask_distance", a, b);
   std::int64_t different = 0, all = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -90,5 +104,7 @@ inline double mask_distance(model_patterns const& a, model_patterns const& b) {
   }
   return all > 0 ? static_cast<double>(different) / static_cast<double>(all) : 0;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -30,13 +30,7 @@ enum class pruning_scope {
 namespace detail {
 
 /// Throws shape_error unless a gradient has a value for each of a weight.
-TESSERA_COLD inline void require_values(nn::parameter_list const& model, std::size_t i,
-                                        std::int64_t gradients) {
-  if (model[i].tensor.size() != gradients)
-    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
-                              model[i].tensor.size(),
-                              " of the weight: add_gradient must add to it, and keep its pattern"));
-}
+void require_values(nn::parameter_list const& model, std::size_t i, std::int64_t gradients);
 
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
@@ -63,7 +57,55 @@ struct weight_blocks {
   std::string name;
   std::int64_t stored, grid;  // numbers of blocks
 };
-TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
+std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model);
+
+/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
+/// 1] and leaves as many as must stay.
+std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density, pruning_scope scope);
+
+/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
+void require_scores(std::vector<weight_blocks> const& weights, std::vector<double> const& scores);
+
+/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
+std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
+                                pruning_scope scope,
+                                function_ref<std::int64_t(std::int64_t, std::int64_t)> stay);
+
+/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
+void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked);
+
+}  // namespace detail
+
+/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
+/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
+/// afterwards.
+///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
+///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
+///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
+void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
+           pruning_scope scope = pruning_scope::whole_model);
+
+/// The mean magnitude of each stored block.
+std::vector<double> magnitude_scores(nn::parameter_list const& model);
+
+/// Prunes the weights of a model by the mean magnitude of blocks.
+void prune(nn::mutable_parameter_list model, double density,
+           pruning_scope scope = pruning_scope::each_matrix);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_values(nn::parameter_list const& model, std::size_t i,
+                                              std::int64_t gradients) {
+  if (model[i].tensor.size() != gradients)
+    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
+                              model[i].tensor.size(),
+                              " of the weight: add_gradient must add to it, and keep its pattern"));
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
   std::vector<weight_blocks> all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, true)) {
@@ -73,10 +115,8 @@ TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_l
   return all;
 }
 
-/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
-/// 1] and leaves as many as must stay.
-TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
-                                             pruning_scope scope) {
+TESSERA_COLD TESSERA_BODY std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
+                                                   pruning_scope scope) {
   std::int64_t grid = 0, matrices = 0;
   for (weight_blocks const& w : weights) {
     grid += w.grid;
@@ -91,9 +131,8 @@ TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& w
   return left;
 }
 
-/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
-TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weights,
-                                        std::vector<double> const& scores) {
+TESSERA_COLD TESSERA_BODY void require_scores(std::vector<weight_blocks> const& weights,
+                                              std::vector<double> const& scores) {
   std::int64_t stored = 0;
   for (weight_blocks const& w : weights) stored += w.stored;
   if (stored != std::ssize(scores))
@@ -107,11 +146,9 @@ TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weight
                             ": scores must be finite"));
 }
 
-/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
-///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
-inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
-                                       pruning_scope scope,
-                                       function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
+TESSERA_BODY std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights,
+                                             std::vector<double> scores, pruning_scope scope,
+                                             function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
   require_scores(weights, scores);
   const auto weakest_beyond = [&](std::span<double const> some, std::int64_t grid) {
     const std::int64_t stored = std::ssize(some);
@@ -134,8 +171,8 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
   return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, all);
 }
 
-/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
-TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked) {
+TESSERA_COLD TESSERA_BODY void remove_marked(nn::mutable_parameter_list model,
+                                             std::vector<char> const& marked) {
   auto next = marked.begin();
   for (const auto [i, number] : evolving_weights(model, true)) {
     any_tensor& w = model[i].tensor;
@@ -148,14 +185,8 @@ TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::ve
 
 }  // namespace detail
 
-/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
-/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
-/// afterwards.
-///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
-///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
-///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
-TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
-                               pruning_scope scope = pruning_scope::whole_model) {
+TESSERA_COLD TESSERA_BODY void prune(nn::mutable_parameter_list model, double density,
+                                     std::vector<double> scores, pruning_scope scope) {
   const auto weights = detail::blocks_of_weights(model);
   const std::int64_t left = detail::blocks_left(weights, density, scope);
   detail::remove_marked(
@@ -165,15 +196,14 @@ TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density,
       }));
 }
 
-/// The mean magnitude of each stored block.
-inline std::vector<double> magnitude_scores(nn::parameter_list const& model) {
+TESSERA_BODY std::vector<double> magnitude_scores(nn::parameter_list const& model) {
   return detail::mean_scores(model, [](double w) { return std::abs(w); });
 }
 
-/// Prunes the weights of a model by the mean magnitude of blocks.
-inline void prune(nn::mutable_parameter_list model, double density,
-                  pruning_scope scope = pruning_scope::each_matrix) {
+TESSERA_BODY void prune(nn::mutable_parameter_list model, double density, pruning_scope scope) {
   prune(model, density, magnitude_scores(model), scope);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -30,22 +30,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 namespace detail {
 
 /// The root of the sum of squares of all weights that may be pruned.
-TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
-  double squares = 0;
-  for (const auto [i, number] : evolving_weights(model, true))
-    for (const double value : model[i].tensor.values()) squares += value * value;
-  return std::sqrt(squares);
-}
+double norm_of_weights(nn::parameter_list const& model);
 
 /// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
 class values_to_restore {
  public:
-  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model), before_(model) {}
+  explicit values_to_restore(nn::mutable_parameter_list const& model);
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
-  ~values_to_restore() { before_.restore(model_); }
+  ~values_to_restore();
   /// Of a parameter.
-  std::vector<double> before(std::size_t i) const { return before_.values(model_[i].tensor, i); }
+  std::vector<double> before(std::size_t i) const;
 
  private:
   nn::mutable_parameter_list model_;
@@ -149,5 +144,29 @@ void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int roun
     throw;
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY double norm_of_weights(nn::parameter_list const& model) {
+  double squares = 0;
+  for (const auto [i, number] : evolving_weights(model, true))
+    for (const double value : model[i].tensor.values()) squares += value * value;
+  return std::sqrt(squares);
+}
+
+TESSERA_BODY values_to_restore::values_to_restore(nn::mutable_parameter_list const& model)
+    : model_(model), before_(model) {}
+
+TESSERA_BODY values_to_restore::~values_to_restore() { before_.restore(model_); }
+
+TESSERA_BODY std::vector<double> values_to_restore::before(std::size_t i) const {
+  return before_.values(model_[i].tensor, i);
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
