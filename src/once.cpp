@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tessera::compiled has once for all types: bodies of functions that are no templates, and training.
+// What tessera::compiled has once for all types: training.
 
-#define TESSERA_COMPILES_BODIES
 #define TESSERA_INSTANCE extern
 #define TESSERA_INSTANCE_ONCE
 #define TESSERA_INSTANCE_TYPES TESSERA_COMPILED_TYPES

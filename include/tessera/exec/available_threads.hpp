@@ -32,6 +32,8 @@ int quota_cores_up_to(std::string const& root, std::string path);
 /// controllers) or, of version 1, that with the cpu controller; else null.
 char const* group_path(char const* line);
 
+int affinity_cores();
+
 }  // namespace detail
 
 /// The threads this process can keep running at once: the cores it may use, within the CPU quota of its

@@ -36,6 +36,12 @@ inline double clipping_factor(double norm, double longest) {
   return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
 }
 
+namespace detail {
+/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
+/// exceed their accumulator.
+std::string text_of(gradient_size const& size);
+}  // namespace detail
+
 /// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
 void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1);
 
@@ -76,8 +82,6 @@ TESSERA_BODY gradient_size measure(context& ctx, nn::parameter_list const& gradi
 
 namespace detail {
 
-/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
-/// exceed their accumulator.
 TESSERA_COLD TESSERA_BODY std::string text_of(gradient_size const& size) {
   if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
   return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
