@@ -1,6 +1,6 @@
 # tessera_compiled_types(FOLDER type…)
 # Makes in FOLDER what compiles <tessera/compiled.hpp> for some types, such as float_16x16. The list compiled_sources has
-# then the source files: the first two have what is compiled once, each other one a type. What is compiled of them, or includes
+# then the source files: the first three have what is compiled once, each other one a type. What is compiled of them, or includes
 # that header, defines TESSERA_COMPILED and has the include directories compiled_include_dirs.
 function(tessera_compiled_types folder)
   foreach(dir "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/src")  # of a checkout; installed
@@ -8,7 +8,7 @@ function(tessera_compiled_types folder)
       cmake_path(SET source_dir NORMALIZE ${dir})
     endif()
   endforeach()
-  set(sources ${source_dir}/bodies.cpp ${source_dir}/once.cpp)
+  set(sources ${source_dir}/bodies.cpp ${source_dir}/ipu_bodies.cpp ${source_dir}/once.cpp)
   set(each "")
   foreach(type IN LISTS ARGN)
     if(NOT type MATCHES "^(float|double|bfloat16|float16|float8|int8)_(1x1|4x4|8x8|16x16)$")

@@ -77,3 +77,9 @@
 #include <tessera/train/sparsity/saliency.hpp>
 #include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/sparse_momentum.hpp>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
+
+void version_and_instruction_set::TESSERA_COMPILED_VERSION() {}
+
+}}}  // namespace tessera::TESSERA_ISA::the_compiled_library_must_be_of_the_same

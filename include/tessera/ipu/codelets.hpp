@@ -16,26 +16,87 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace cod
 using std::int64_t;
 
 /// Zeros into `bytes` of a tile.
-inline int64_t zeroing(target const& on, int64_t bytes) {
+int64_t zeroing(target const& on, int64_t bytes);
+
+/// Rearrangement on a tile: a load and a store for every 8 bytes, and a fifth more for offsets.
+int64_t copy(target const& on, int64_t bytes);
+
+/// `elements` from one precision to the other.
+int64_t cast(target const& on, int64_t elements, precision from, precision to);
+
+/// Sums of `depth` partials for each of `outputs` elements.
+int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out);
+
+/// Stationary coefficients: 16 inputs (half) or 8 (float), by 16 outputs, `units` of them at a time.
+///   inputs, outputs   features; field: columns, split between the workers
+int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of,
+                       precision partials);
+
+/// Dot products of vectors, without the accumulating multiplier: for few columns (poplin's horizontal MAC).
+int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of);
+
+/// popsparse's static multiply. Elements: the workers split rows; blocks: they split columns.
+///   rows      rows of blocks of the tile that have blocks
+///   blocks    of all rows; columns: of X
+int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                        precision of);
+
+/// The reduction behind the static multiply, of partials a stride apart: a worker's loop over one wide vector
+/// of outputs, 8 of half or 4 of single.
+int64_t static_reduce_loop(int64_t depth, precision partials, precision out);
+int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out);
+
+/// The largest block that the dynamic codelets multiply at once: 16 of half, 8 of single.
+constexpr int dynamic_block(int block, precision of) {
+  const int most = of == precision::half ? 16 : 8;
+  return block <= most ? block : most;
+}
+
+/// popsparse's dynamic multiply, of one bucket's blocks for this tile.
+///   rows, blocks   as for static_multiply
+///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
+///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
+int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                         precision of, precision partials, double subgroups = 1, bool transposed = false);
+
+/// The gradient of W, sampled at the blocks of a bucket: dY times X-transposed.
+///   columns   of this step's dY and X
+int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                                precision of, precision partials);
+
+/// Activations brought into the order in which the accumulating multiplier takes them for weight gradients.
+int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
+                                      precision of);
+
+/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
+int64_t gather(target const& on, int64_t rows, int64_t row_bytes);
+
+/// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
+/// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
+///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
+int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
+                    precision of);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int64_t zeroing(target const& on, int64_t bytes) {
   return (12 + ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers)) * on.workers;
 }
 
-/// Rearrangement on a tile: a load and a store for every 8 bytes, and a fifth more for offsets.
-inline int64_t copy(target const& on, int64_t bytes) {
+TESSERA_BODY int64_t copy(target const& on, int64_t bytes) {
   const int64_t each = ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers);
   return (20 + each * 5 / 4) * on.workers;
 }
 
-/// `elements` from one precision to the other.
-inline int64_t cast(target const& on, int64_t elements, precision from, precision to) {
+TESSERA_BODY int64_t cast(target const& on, int64_t elements, precision from, precision to) {
   if (from == to || elements == 0) return 0;
   const int64_t each = ceil_div<int64_t>(elements, on.workers);
   const int narrower = std::min(on.vector_width(from), on.vector_width(to));
   return (ceil_div<int64_t>(each, narrower) + 26) * on.workers;
 }
 
-/// Sums of `depth` partials for each of `outputs` elements.
-inline int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out) {
+TESSERA_BODY int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
+                            precision out) {
   if (depth <= 1) return cast(on, outputs, partials, out);
   const bool single = partials == precision::single;
   const int width = single ? 4 : 8;
@@ -52,10 +113,8 @@ inline int64_t reduce(target const& on, int64_t outputs, int64_t depth, precisio
   return (cycles + (3 * depth + overhead) * each) * on.workers;
 }
 
-/// Stationary coefficients: 16 inputs (half) or 8 (float), by 16 outputs, `units` of them at a time.
-///   inputs, outputs   features; field: columns, split between the workers
-inline int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of,
-                              precision partials) {
+TESSERA_BODY int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field,
+                                    precision of, precision partials) {
   if (inputs == 0 || outputs == 0 || field == 0) return 0;
   const bool half = of == precision::half;
   const bool short_path = half || partials == precision::single;
@@ -86,19 +145,15 @@ inline int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs,
          (11 + out_groups * (19 - shorter + passes * (7 + load + inner(true))));
 }
 
-/// Dot products of vectors, without the accumulating multiplier: for few columns (poplin's horizontal MAC).
-inline int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field,
-                                  precision of) {
+TESSERA_BODY int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field,
+                                        precision of) {
   if (inputs == 0 || outputs == 0 || field == 0) return 0;
   const int64_t dot = 6 + ceil_div<int64_t>(inputs, on.vector_width(of)) + (of == precision::half ? 1 : 0);
   return 68 + (45 + ceil_div<int64_t>(field, on.workers) * (7 + outputs * dot)) * on.workers;
 }
 
-/// popsparse's static multiply. Elements: the workers split rows; blocks: they split columns.
-///   rows      rows of blocks of the tile that have blocks
-///   blocks    of all rows; columns: of X
-inline int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
-                               precision of) {
+TESSERA_BODY int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                     int block, precision of) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half;
   if (block == 1) {
@@ -130,32 +185,21 @@ inline int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, i
   return 30 + header * on.workers + rows * (row * on.workers + 17) + blocks * (16 + load + each * on.workers);
 }
 
-/// The reduction behind the static multiply, of partials a stride apart: a worker's loop over one wide vector
-/// of outputs, 8 of half or 4 of single.
-inline int64_t static_reduce_loop(int64_t depth, precision partials, precision out) {
+TESSERA_BODY int64_t static_reduce_loop(int64_t depth, precision partials, precision out) {
   return (partials == precision::half ? (out == precision::half ? 8 : 7) : 5) + 6 + depth - 1;
 }
-inline int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
-                             precision out) {
+
+TESSERA_BODY int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
+                                   precision out) {
   if (depth <= 1) return 0;
   const int64_t loops =
       ceil_div<int64_t>(ceil_div<int64_t>(outputs, on.workers), partials == precision::single ? 4 : 8);
   return (16 + loops * static_reduce_loop(depth, partials, out)) * on.workers;
 }
 
-/// The largest block that the dynamic codelets multiply at once: 16 of half, 8 of single.
-constexpr int dynamic_block(int block, precision of) {
-  const int most = of == precision::half ? 16 : 8;
-  return block <= most ? block : most;
-}
-
-/// popsparse's dynamic multiply, of one bucket's blocks for this tile.
-///   rows, blocks   as for static_multiply
-///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
-///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
-inline int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
-                                precision of, precision partials, double subgroups = 1,
-                                bool transposed = false) {
+TESSERA_BODY int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                      int block, precision of, precision partials, double subgroups,
+                                      bool transposed) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half;
   const double until_found = (subgroups - 1) / 2 + 1;
@@ -219,10 +263,8 @@ inline int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, 
   return worker * on.workers + search + blocks * (load + 3 + 12 * loads) + kept * rows + 2;
 }
 
-/// The gradient of W, sampled at the blocks of a bucket: dY times X-transposed.
-///   columns   of this step's dY and X
-inline int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns,
-                                       int block, precision of, precision partials) {
+TESSERA_BODY int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                             int block, precision of, precision partials) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half, wide = partials == precision::single;
   int64_t supervisor = 37 + 38 + 26;
@@ -260,31 +302,28 @@ inline int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t b
   return worker * on.workers + supervisor;
 }
 
-/// Activations brought into the order in which the accumulating multiplier takes them for weight gradients.
-inline int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
-                                             precision of) {
+TESSERA_BODY int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block,
+                                                   int64_t columns, precision of) {
   const bool half = of == precision::half;
   const int64_t steps = columns / (half ? 16 : 8);
   const int64_t each = 3 + steps * (3 + (half ? block / 4 * 23 : block / 2 * 12));
   return 18 + (34 + ceil_div<int64_t>(blocks, on.workers) * each) * on.workers;
 }
 
-/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
-inline int64_t gather(target const& on, int64_t rows, int64_t row_bytes) {
+TESSERA_BODY int64_t gather(target const& on, int64_t rows, int64_t row_bytes) {
   if (rows == 0) return 0;
   const int64_t each = ceil_div<int64_t>(rows, on.workers);
   return (30 + each * (12 + 3 * ceil_div<int64_t>(row_bytes, on.load_bytes_per_cycle))) * on.workers;
 }
 
-/// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
-/// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
-///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
-inline int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
-                           precision of) {
+TESSERA_BODY int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read,
+                                 int64_t bytes_written, precision of) {
   const int64_t arithmetic = ceil_div<int64_t>(operations, on.vector_width(of));
   const int64_t memory = ceil_div<int64_t>(bytes_read, on.load_bytes_per_cycle) +
                          ceil_div<int64_t>(bytes_written, on.store_bytes_per_cycle);
   return 20 * on.workers + std::max(arithmetic, memory);
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::codelets

@@ -51,17 +51,31 @@ struct product_shape {
 
 namespace detail {
 
-TESSERA_COLD inline void require_block(char const* operation, int block) {
+void require_block(char const* operation, int block);
+
+/// For a product whose temporaries fit in no plan.
+///   what   besides its sizes: " with 9 blocks of 4"
+[[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
+                                     std::string const& what, std::int64_t needed, double available);
+
+}  // namespace detail
+
+/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
+std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_block(char const* operation, int block) {
   if (block != 1 && block != 4 && block != 8 && block != 16)
     throw option_error(
         message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
 }
 
-/// For a product whose temporaries fit in no plan.
-///   what   besides its sizes: " with 9 blocks of 4"
-[[noreturn]] TESSERA_COLD inline void refuse_temporaries(char const* operation, target const& on,
-                                                         product_shape const& shape, std::string const& what,
-                                                         std::int64_t needed, double available) {
+TESSERA_COLD TESSERA_BODY void refuse_temporaries(char const* operation, target const& on,
+                                                  product_shape const& shape, std::string const& what,
+                                                  std::int64_t needed, double available) {
   throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
                              " bytes of a tile for temporaries, and ", std::int64_t(available),
                              " are available: availableMemoryProportion would have to be ",
@@ -70,13 +84,14 @@ TESSERA_COLD inline void require_block(char const* operation, int block) {
 
 }  // namespace detail
 
-/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
-inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1) {
+TESSERA_BODY std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain) {
   std::vector<std::int64_t> counts;
   const std::int64_t grains = ceil_div<std::int64_t>(size, grain);
   for (std::int64_t parts = 1; parts <= std::min(most, grains); ++parts)
     if (counts.empty() || ceil_div(grains, counts.back()) != ceil_div(grains, parts)) counts.push_back(parts);
   return counts;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -27,19 +27,27 @@ struct dense_plan {
   cost_estimate cost;
 
   std::int64_t tiles() const { return m_parts * k_parts * n_parts; }  // of a group
-  std::string explain() const {
-    return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
-                   by == method::weights_stationary       ? "weights stationary"
-                   : by == method::activations_stationary ? "activations stationary"
-                                                          : "dot products",
-                   serial > 1 ? message(", ", serial, " times") : std::string());
-  }
+  std::string explain() const;
 };
 
 /// Cycles of a tile that multiplies `rows` x `depth` of W by `columns` of X.
-inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
-                                    std::int64_t depth, std::int64_t columns, precision of,
-                                    precision partials) {
+std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows, std::int64_t depth,
+                             std::int64_t columns, precision of, precision partials);
+
+/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
+cost_estimate cost_of(target const& on, product_shape const& shape, precision of, dense_plan const& plan,
+                      dense_options const& options);
+
+/// The plan of the fewest cycles whose temporaries fit `available_memory_proportion` of a tile. Throws
+/// option_error if there is none.
+dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
+                      dense_options const& options = {});
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
+                                          std::int64_t depth, std::int64_t columns, precision of,
+                                          precision partials) {
   switch (by) {
     case dense_plan::method::weights_stationary:
       return codelets::dense_multiply(on, depth, rows, columns, of, partials);
@@ -52,9 +60,8 @@ inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std
                   codelets::dense_dot_products(on, depth, columns, rows, of));
 }
 
-/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
-inline cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
-                             dense_plan const& plan, dense_options const& options) {
+TESSERA_BODY cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
+                                   dense_plan const& plan, dense_options const& options) {
   using codelets::int64_t;
   const int64_t m = ceil_div(ceil_div(shape.m, plan.serial), plan.m_parts),
                 k = ceil_div(shape.k, plan.k_parts), n = ceil_div(shape.n, plan.n_parts);
@@ -98,10 +105,8 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
   return c;
 }
 
-/// The plan of the fewest cycles whose temporaries fit `available_memory_proportion` of a tile. Throws
-/// option_error if there is none.
-inline dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
-                             dense_options const& options = {}) {
+TESSERA_BODY dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
+                                   dense_options const& options) {
   using method = dense_plan::method;
   const std::int64_t tiles = on.tiles / std::max<std::int64_t>(shape.groups, 1);
   if (shape.groups < 1 || tiles < 1)
@@ -130,5 +135,15 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
   if (best_cycles < 0) detail::refuse_temporaries("[ipu::plan_dense] ", on, shape, "", least_bytes, bound);
   return best;
 }
+
+TESSERA_BODY std::string dense_plan::explain() const {
+  return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
+                 by == method::weights_stationary       ? "weights stationary"
+                 : by == method::activations_stationary ? "activations stationary"
+                                                        : "dot products",
+                 serial > 1 ? message(", ", serial, " times") : std::string());
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -65,30 +65,76 @@ struct dynamic_load {
 
 namespace detail {
 
+struct rows_and_blocks {
+  std::int64_t rows, blocks;
+};
+enum class dynamic_pass { forward, activations, weights };
+
+cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
+                         bool planning = false);
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
+///   most_blocks   of W, of one group
+/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
+/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
+dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks, int block,
+                          precision of, dynamic_options const& options = {});
+
+/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
+struct bucket_overflow {
+  std::int64_t from, to, blocks;
+};
+
+namespace detail {
+
+struct bucket_places {
+  std::vector<bucket_overflow> moves;
+  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
+};
+
+}  // namespace detail
+
+/// Blocks of each part of W, and rows of blocks that have any.
+struct part_counts_of_pattern {
+  std::vector<std::int64_t> blocks, rows;
+};
+part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored);
+
+/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
+/// without room, and says which head-room would do.
+dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                     std::vector<bucket_overflow>* moves = nullptr);
+
+/// The cost of a plan with a pattern: travel included.
+inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
+  return detail::all_passes(on, p, load_of(p, stored));
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
 /// 16-bit words of a bucket's table: SparseMetaInfo.hpp.
-inline std::int64_t table_words(target const& on, std::int64_t subgroups, std::int64_t rows,
-                                std::int64_t blocks, int block, bool weight_gradient) {
+TESSERA_BODY std::int64_t table_words(target const& on, std::int64_t subgroups, std::int64_t rows,
+                                      std::int64_t blocks, int block, bool weight_gradient) {
   const std::int64_t workers = on.workers;
   const std::int64_t header =
       block == 1 ? 9 + workers * (5 + (weight_gradient ? 5 : 0)) : 7 + (weight_gradient ? 4 * workers : 0);
   return subgroups * header + 2 * rows + blocks;
 }
 
-struct rows_and_blocks {
-  std::int64_t rows, blocks;
-};
 /// Of uniformly distributed blocks: rows that have any, and all blocks.
-inline rows_and_blocks uniform(double density, std::int64_t rows, std::int64_t columns) {
+TESSERA_BODY rows_and_blocks uniform(double density, std::int64_t rows, std::int64_t columns) {
   const double any = 1 - std::pow(1 - density, double(columns));
   return {std::max<std::int64_t>(1, std::int64_t(std::ceil(double(rows) * any))),
           std::int64_t(std::ceil(double(rows) * double(columns) * density))};
 }
 
-enum class dynamic_pass { forward, activations, weights };
-
 /// The cost of one pass. In the pass of activations rows and columns change places.
-inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
-                                  dynamic_load const& load, bool planning = false) {
+TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
+                                        dynamic_load const& load, bool planning = false) {
   using codelets::int64_t;
   const bool transposed = pass == dynamic_pass::activations;
   const int bytes = bytes_of(p.of), partial = bytes_of(p.options.partials);
@@ -165,8 +211,8 @@ inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynam
   return c;
 }
 
-inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
-                                bool planning = false) {
+TESSERA_BODY cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
+                                      bool planning) {
   cost_estimate c = dynamic_cost(on, p, dynamic_pass::forward, load, planning);
   const auto also = [&](dynamic_pass pass) {
     cost_estimate const more = dynamic_cost(on, p, pass, load, planning);
@@ -180,12 +226,8 @@ inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic
 
 }  // namespace detail
 
-/// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
-///   most_blocks   of W, of one group
-/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
-/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
-inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
-                                 int block, precision of, dynamic_options const& options = {}) {
+TESSERA_BODY dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
+                                       int block, precision of, dynamic_options const& options) {
   constexpr char const* operation = "[ipu::plan_dynamic] ";
   detail::require_block(operation, block);
   if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
@@ -250,22 +292,12 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
   return best;
 }
 
-/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
-struct bucket_overflow {
-  std::int64_t from, to, blocks;
-};
-
 namespace detail {
-
-struct bucket_places {
-  std::vector<bucket_overflow> moves;
-  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
-};
 
 /// Puts what does not fit into the buckets that come by first, or into those with the most room; the largest
 /// overflow first.
-inline bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
-                                    std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
+TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
+                                          std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
   const bool spill_all = how.force_bucket_spills;
   bucket_places p;
   std::vector<std::int64_t> free(blocks.size()), over(blocks.size());
@@ -311,11 +343,7 @@ inline bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std
 
 }  // namespace detail
 
-/// Blocks of each part of W, and rows of blocks that have any.
-struct part_counts_of_pattern {
-  std::vector<std::int64_t> blocks, rows;
-};
-inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored) {
+TESSERA_BODY part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored) {
   if (stored.block_rows() * std::int64_t(p.block) != p.shape.m ||
       stored.block_cols() * std::int64_t(p.block) != p.shape.k)
     throw shape_error(message("[ipu::count_parts] the plan is for W of ", p.shape.m, " x ", p.shape.k,
@@ -336,10 +364,8 @@ inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& 
   return c;
 }
 
-/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
-/// without room, and says which head-room would do.
-inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
-                            std::vector<bucket_overflow>* moves = nullptr) {
+TESSERA_BODY dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                                  std::vector<bucket_overflow>* moves) {
   constexpr char const* operation = "[ipu::load_of] ";
   if (stored.blocks() > p.most_blocks)
     throw option_error(
@@ -368,9 +394,6 @@ inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
   return load;
 }
 
-/// The cost of a plan with a pattern: travel included.
-inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
-  return detail::all_passes(on, p, load_of(p, stored));
-}
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -36,19 +36,7 @@ class engine {
   /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
   /// memory is too small; with overflow::charged it is only remarked.
   engine(graph of, program runs, int threads = exec::available_threads(),
-         overflow too_much = overflow::refused)
-      : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
-    detail::memory_planner planner(graph_);
-    walk(program_, planner);
-    for (auto& [node, s] : steps_) resolve(node, s, planner);
-    plan_ = planner.place();
-    for (auto& [node, s] : steps_) fix(s);
-    charge_exchange_code(too_much);
-    memory_.reserve(std::size_t(graph_.on().tiles));
-    for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
-    for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-    recorder_ = {graph_.on(), plan_};
-  }
+         overflow too_much = overflow::refused);
 
   /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
   template <class T> void write(slice to, std::span<T const> from) {
@@ -271,30 +259,7 @@ class engine {
     });
   }
 
-  void run(program const& p) {
-    using kind = program::kind;
-    switch (p->is) {
-      case kind::sequence:
-        for (program const& part : p->parts) run(part);
-        return;
-      case kind::execute:
-        return run_vertices(p);
-      case kind::copy: {
-        step const& s = steps_.at(p.get());
-        move(s.before, s.exchange_before);
-        recorder_.live(plan_.live_at(s.times[0]));
-        return;
-      }
-      case kind::repeat:
-        for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
-        return;
-      case kind::repeat_while:
-        for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
-        return;
-      case kind::if_nonzero:
-        return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
-    }
-  }
+  void run(program const& p);
 
   /// The tile of the flag tells all others.
   std::int32_t flag(slice s) {
@@ -388,5 +353,48 @@ class engine {
   std::vector<aligned_array<std::byte>> memory_;
   detail::recorder recorder_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_much)
+    : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
+  detail::memory_planner planner(graph_);
+  walk(program_, planner);
+  for (auto& [node, s] : steps_) resolve(node, s, planner);
+  plan_ = planner.place();
+  for (auto& [node, s] : steps_) fix(s);
+  charge_exchange_code(too_much);
+  memory_.reserve(std::size_t(graph_.on().tiles));
+  for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
+  for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
+  recorder_ = {graph_.on(), plan_};
+}
+
+TESSERA_BODY void engine::run(program const& p) {
+  using kind = program::kind;
+  switch (p->is) {
+    case kind::sequence:
+      for (program const& part : p->parts) run(part);
+      return;
+    case kind::execute:
+      return run_vertices(p);
+    case kind::copy: {
+      step const& s = steps_.at(p.get());
+      move(s.before, s.exchange_before);
+      recorder_.live(plan_.live_at(s.times[0]));
+      return;
+    }
+    case kind::repeat:
+      for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
+      return;
+    case kind::repeat_while:
+      for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
+      return;
+    case kind::if_nonzero:
+      return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -63,7 +63,11 @@ std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::
 /// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
 /// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
 /// workers.
-inline exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
+exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
   exchange_schedule e;
   const auto tiles = std::size_t(on.tiles);
   std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
@@ -117,5 +121,7 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
   }
   return e;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -129,29 +129,9 @@ class graph {
 
   /// Puts elements on a tile. Throws option_error for a tile that there is not, and for elements that are
   /// mapped already.
-  void map(slice s, int tile) {
-    if (tile < 0 || tile >= on_.tiles)
-      throw option_error(message("[ipu::graph::map] ", at(s).name, ": tile ", tile, " of ", on_.tiles));
-    if (s.size() == 0) return;
-    auto& all = own(s).mapping;
-    const auto behind =
-        std::upper_bound(all.begin(), all.end(), s.first,
-                         [](std::int64_t first, interval const& i) { return first < i.first; });
-    if ((behind != all.end() && behind->first < s.last) ||
-        (behind != all.begin() && std::prev(behind)->last > s.first))
-      throw option_error(message("[ipu::graph::map] ", at(s).name, ": elements ", s.first, " to ", s.last,
-                                 " are mapped already, some of them"));
-    if (behind != all.begin() && std::prev(behind)->last == s.first && std::prev(behind)->tile == tile)
-      std::prev(behind)->last = s.last;
-    else
-      all.insert(behind, {s.first, s.last, tile});
-  }
+  void map(slice s, int tile);
   /// Spreads elements over all tiles, in order, in multiples of `grain`.
-  void map_linearly(slice s, std::int64_t grain = 1) {
-    const std::int64_t grains = ceil_div(s.size(), grain), each = ceil_div(grains, std::int64_t(on_.tiles));
-    for (std::int64_t first = 0, tile = 0; first < s.size(); first += each * grain, ++tile)
-      map(s.part(first, std::min(s.size(), first + each * grain)), int(tile));
-  }
+  void map_linearly(slice s, std::int64_t grain = 1);
 
   /// Calls visit(interval, first, last) for the parts of a slice that are on one tile each, until an element
   /// is on none; returns where it ended.
@@ -185,22 +165,12 @@ class graph {
   std::vector<initial_bytes> const& initial() const { return initial_; }
 
   /// A codelet that vertices may share. It stays where it is.
-  codelet const& add_codelet(codelet code) {
-    return codelets_.emplace_back(std::make_unique<codelet>(std::move(code))), *codelets_.back();
-  }
+  codelet const& add_codelet(codelet code);
 
-  compute_set add_compute_set(std::string name, bool estimated = false) {
-    sets_.push_back({std::move(name), estimated, {}});
-    return {int(sets_.size()) - 1};
-  }
+  compute_set add_compute_set(std::string name, bool estimated = false);
   /// Adds a vertex. Its code is one of this graph's codelets.
   void add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
-                  runs_on by = runs_on::tile, double multiplies = 0) {
-    if (tile < 0 || tile >= on_.tiles)
-      throw option_error(message("[ipu::graph::add_vertex] ", sets_[std::size_t(to.number)].name, ": tile ",
-                                 tile, " of ", on_.tiles));
-    sets_[std::size_t(to.number)].vertices.push_back({&code, tile, by, std::move(fields), multiplies});
-  }
+                  runs_on by = runs_on::tile, double multiplies = 0);
 
   target const& on() const { return on_; }
   std::vector<variable> const& variables() const { return variables_; }
@@ -216,5 +186,49 @@ class graph {
   std::vector<initial_bytes> initial_;
   std::vector<std::unique_ptr<codelet>> codelets_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void graph::map(slice s, int tile) {
+  if (tile < 0 || tile >= on_.tiles)
+    throw option_error(message("[ipu::graph::map] ", at(s).name, ": tile ", tile, " of ", on_.tiles));
+  if (s.size() == 0) return;
+  auto& all = own(s).mapping;
+  const auto behind = std::upper_bound(all.begin(), all.end(), s.first,
+                                       [](std::int64_t first, interval const& i) { return first < i.first; });
+  if ((behind != all.end() && behind->first < s.last) ||
+      (behind != all.begin() && std::prev(behind)->last > s.first))
+    throw option_error(message("[ipu::graph::map] ", at(s).name, ": elements ", s.first, " to ", s.last,
+                               " are mapped already, some of them"));
+  if (behind != all.begin() && std::prev(behind)->last == s.first && std::prev(behind)->tile == tile)
+    std::prev(behind)->last = s.last;
+  else
+    all.insert(behind, {s.first, s.last, tile});
+}
+
+TESSERA_BODY void graph::map_linearly(slice s, std::int64_t grain) {
+  const std::int64_t grains = ceil_div(s.size(), grain), each = ceil_div(grains, std::int64_t(on_.tiles));
+  for (std::int64_t first = 0, tile = 0; first < s.size(); first += each * grain, ++tile)
+    map(s.part(first, std::min(s.size(), first + each * grain)), int(tile));
+}
+
+TESSERA_BODY codelet const& graph::add_codelet(codelet code) {
+  return codelets_.emplace_back(std::make_unique<codelet>(std::move(code))), *codelets_.back();
+}
+
+TESSERA_BODY compute_set graph::add_compute_set(std::string name, bool estimated) {
+  sets_.push_back({std::move(name), estimated, {}});
+  return {int(sets_.size()) - 1};
+}
+
+TESSERA_BODY void graph::add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
+                                    runs_on by, double multiplies) {
+  if (tile < 0 || tile >= on_.tiles)
+    throw option_error(message("[ipu::graph::add_vertex] ", sets_[std::size_t(to.number)].name, ": tile ",
+                               tile, " of ", on_.tiles));
+  sets_[std::size_t(to.number)].vertices.push_back({&code, tile, by, std::move(fields), multiplies});
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -87,50 +87,16 @@ class memory_planner {
   }
 
   std::int64_t next_time() { return time_++; }
-  void touch(slice s, std::int64_t now, bool writes) {
-    auto& t = touched_[std::size_t(s.variable)];
-    const bool all = writes && s.size() == graph_.at(s).size;
-    if (t.first < 0) t.first = now, t.begins_whole = all;
-    t.last = std::max(t.last, now), t.first = std::min(t.first, now);
-  }
+  void touch(slice s, std::int64_t now, bool writes);
   /// What a loop touches and does not make anew lives as long as the loop.
   void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
 
-  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times) {
-    const auto [first, last] = std::minmax_element(times.begin(), times.end());
-    layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
-    return int(layout_.items.size()) - 1;
-  }
+  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
   void add_state(int tile, std::int64_t bytes) {
     layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
   }
 
-  memory_layout place() {
-    auto const& variables = graph_.variables();
-    layout_.item_of_interval.resize(variables.size());
-    for (std::size_t v = 0; v < variables.size(); ++v) {
-      auto t = touched_[v];
-      const bool kept = variables[v].lives == lifetime::kept;
-      if (kept || t.first < 0) t.first = 0, t.last = time_;
-      for (auto const& [begin, end] : loops_) {
-        const bool inside = t.first <= end && begin <= t.last,
-                   only_inside = begin <= t.first && t.last <= end;
-        if (inside && !(only_inside && t.begins_whole))
-          t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
-      }
-      for (auto const& i : variables[v].mapping) {
-        const storage kind = !kept                   ? storage::temporaries
-                             : variables[v].is_table ? storage::vertex_state
-                                                     : storage::variables;
-        layout_.item_of_interval[v].push_back(int(layout_.items.size()));
-        layout_.items.push_back(
-            {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
-      }
-    }
-    place_items();
-    measure();
-    return std::move(layout_);
-  }
+  memory_layout place();
 
  private:
   struct touches {
@@ -140,77 +106,9 @@ class memory_planner {
 
   /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
   /// lives.
-  void place_items() {
-    const auto tiles = std::size_t(graph_.on().tiles);
-    layout_.bytes.assign(tiles, 0);
-    std::vector<std::vector<int>> of_tile(tiles);
-    for (std::size_t i = 0; i < layout_.items.size(); ++i)
-      of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
-    const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
-    for (std::size_t t = 0; t < tiles; ++t) {
-      auto& all = of_tile[t];
-      std::sort(all.begin(), all.end(), [&](int a, int b) {
-        const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
-        if (first != second) return first;
-        return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
-      });
-      std::int64_t always = 0;
-      std::vector<int> placed;  // ascending offsets
-      for (int i : all) {
-        const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
-        if (is_always_live(item(i).kind)) {
-          item(i).offset = always;
-          always += bytes;
-          layout_.bytes[t] = always;
-          continue;
-        }
-        std::int64_t at = always;
-        for (int other : placed) {
-          if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
-          if (item(other).offset >= at + bytes) break;
-          at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
-        }
-        item(i).offset = at;
-        placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                       [&](int a, int b) { return item(a).offset < item(b).offset; }),
-                      i);
-        layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
-      }
-    }
-  }
+  void place_items();
 
-  void measure() {
-    const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
-    std::vector<std::int64_t> all(times + 1);
-    std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
-    for (auto const& i : layout_.items) {
-      all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
-      of_tile[std::size_t(i.tile)].push_back(&i);
-    }
-    layout_.live.assign(times, {0, 0});
-    layout_.peaks.assign(tiles, 0);
-    std::int64_t sum = 0;
-    for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
-    std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
-      for (auto const* i : of_tile[tile]) {
-        change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
-        change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
-      }
-      std::array<std::int64_t, storage_kinds> now{}, most{};
-      for (std::size_t t = 0; t < times; ++t) {
-        std::int64_t whole = 0;
-        for (std::size_t k = 0; k < storage_kinds; ++k) {
-          now[k] += change[t][k], whole += now[k];
-          most[k] = std::max(most[k], now[k]);
-        }
-        layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
-        layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
-      }
-      for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
-    }
-  }
+  void measure();
 
   graph const& graph_;
   std::vector<touches> touched_;
@@ -220,4 +118,124 @@ class memory_planner {
 };
 
 }  // namespace detail
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void memory_planner::touch(slice s, std::int64_t now, bool writes) {
+  auto& t = touched_[std::size_t(s.variable)];
+  const bool all = writes && s.size() == graph_.at(s).size;
+  if (t.first < 0) t.first = now, t.begins_whole = all;
+  t.last = std::max(t.last, now), t.first = std::min(t.first, now);
+}
+
+TESSERA_BODY int memory_planner::add_buffer(int tile, std::int64_t bytes,
+                                            std::vector<std::int64_t> const& times) {
+  const auto [first, last] = std::minmax_element(times.begin(), times.end());
+  layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
+  return int(layout_.items.size()) - 1;
+}
+
+TESSERA_BODY memory_layout memory_planner::place() {
+  auto const& variables = graph_.variables();
+  layout_.item_of_interval.resize(variables.size());
+  for (std::size_t v = 0; v < variables.size(); ++v) {
+    auto t = touched_[v];
+    const bool kept = variables[v].lives == lifetime::kept;
+    if (kept || t.first < 0) t.first = 0, t.last = time_;
+    for (auto const& [begin, end] : loops_) {
+      const bool inside = t.first <= end && begin <= t.last, only_inside = begin <= t.first && t.last <= end;
+      if (inside && !(only_inside && t.begins_whole))
+        t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
+    }
+    for (auto const& i : variables[v].mapping) {
+      const storage kind = !kept                   ? storage::temporaries
+                           : variables[v].is_table ? storage::vertex_state
+                                                   : storage::variables;
+      layout_.item_of_interval[v].push_back(int(layout_.items.size()));
+      layout_.items.push_back(
+          {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
+    }
+  }
+  place_items();
+  measure();
+  return std::move(layout_);
+}
+
+TESSERA_BODY void memory_planner::place_items() {
+  const auto tiles = std::size_t(graph_.on().tiles);
+  layout_.bytes.assign(tiles, 0);
+  std::vector<std::vector<int>> of_tile(tiles);
+  for (std::size_t i = 0; i < layout_.items.size(); ++i)
+    of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
+  const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
+  for (std::size_t t = 0; t < tiles; ++t) {
+    auto& all = of_tile[t];
+    std::sort(all.begin(), all.end(), [&](int a, int b) {
+      const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
+      if (first != second) return first;
+      return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
+    });
+    std::int64_t always = 0;
+    std::vector<int> placed;  // ascending offsets
+    for (int i : all) {
+      const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
+      if (is_always_live(item(i).kind)) {
+        item(i).offset = always;
+        always += bytes;
+        layout_.bytes[t] = always;
+        continue;
+      }
+      std::int64_t at = always;
+      for (int other : placed) {
+        if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
+        if (item(other).offset >= at + bytes) break;
+        at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
+      }
+      item(i).offset = at;
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                     [&](int a, int b) { return item(a).offset < item(b).offset; }),
+                    i);
+      layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
+    }
+  }
+}
+
+TESSERA_BODY void memory_planner::measure() {
+  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+  std::vector<std::int64_t> all(times + 1);
+  std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
+  for (auto const& i : layout_.items) {
+    all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
+    of_tile[std::size_t(i.tile)].push_back(&i);
+  }
+  layout_.live.assign(times, {0, 0});
+  layout_.peaks.assign(tiles, 0);
+  std::int64_t sum = 0;
+  for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
+  std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
+    for (auto const* i : of_tile[tile]) {
+      change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
+      change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
+    }
+    std::array<std::int64_t, storage_kinds> now{}, most{};
+    for (std::size_t t = 0; t < times; ++t) {
+      std::int64_t whole = 0;
+      for (std::size_t k = 0; k < storage_kinds; ++k) {
+        now[k] += change[t][k], whole += now[k];
+        most[k] = std::max(most[k], now[k]);
+      }
+      layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
+      layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
+    }
+    for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
+  }
+}
+
+}  // namespace detail
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -38,15 +38,7 @@ class placement {
 
   homes memory;
 
-  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
-    std::int64_t sum = 0;
-    for (auto const* list : {&d.reads, &d.writes})
-      for (auto const& touched : *list)
-        memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
-          if (p.home != tile) sum += bytes;
-        });
-    return sum;
-  }
+  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile);
 
   /// A tile for each task, the most expensive first: where its result lives, or its largest operand, unless
   /// another tile would be done so much earlier that moving the data pays.
@@ -83,47 +75,10 @@ class placement {
     return tile_of;
   }
 
-  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all) {
-    exec::touched_bytes const* largest = nullptr;
-    for (auto const& t : all)
-      if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
-    if (!largest) return homes::none;
-    std::uint16_t home = homes::none;
-    exec::touched_bytes first = *largest;
-    first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
-    memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
-    return home;
-  }
+  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all);
 
   /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
-  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of) {
-    // A third of a tile is for what it is given; beyond, an emptier one takes it.
-    const auto room = [&](int tile) {
-      return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
-                 ? tile
-                 : memory.emptier_tile();
-    };
-    for (std::size_t t = 0; t < described.size(); ++t)
-      for (auto const& w : described[t].writes)
-        memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-          if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
-        });
-    for (auto const& d : described)
-      for (auto const& r : d.reads)
-        memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
-          if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
-        });
-    for (std::size_t t = 0; t < described.size(); ++t)
-      for (auto const& r : described[t].reads)
-        memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-          if (p.home != homes::none) return;
-          // The reader whose turn it is: pages go around among those who want them.
-          if (p.readers <= 1 || p.turn % p.readers == 0)
-            memory.give(p, key, room(tile_of[t]), is_tokens(r));
-          else
-            --p.readers;
-        });
-  }
+  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
 
   /// What each tile receives before it computes, and sends home afterwards, each page once.
   void exchange(std::vector<exec::task_description> const& described,
@@ -183,5 +138,61 @@ class placement {
   target on_;
   std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t placement::bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
+  std::int64_t sum = 0;
+  for (auto const* list : {&d.reads, &d.writes})
+    for (auto const& touched : *list)
+      memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+        if (p.home != tile) sum += bytes;
+      });
+  return sum;
+}
+
+TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_bytes> const& all) {
+  exec::touched_bytes const* largest = nullptr;
+  for (auto const& t : all)
+    if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
+  if (!largest) return homes::none;
+  std::uint16_t home = homes::none;
+  exec::touched_bytes first = *largest;
+  first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
+  memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
+  return home;
+}
+
+TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
+                                        std::vector<int> const& tile_of) {
+  // A third of a tile is for what it is given; beyond, an emptier one takes it.
+  const auto room = [&](int tile) {
+    return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
+               ? tile
+               : memory.emptier_tile();
+  };
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& w : described[t].writes)
+      memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
+      });
+  for (auto const& d : described)
+    for (auto const& r : d.reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
+        if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
+      });
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& r : described[t].reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home != homes::none) return;
+        // The reader whose turn it is: pages go around among those who want them.
+        if (p.readers <= 1 || p.turn % p.readers == 0)
+          memory.give(p, key, room(tile_of[t]), is_tokens(r));
+        else
+          --p.readers;
+      });
+}
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail

@@ -91,21 +91,9 @@ struct profile {
   double flops_per_cycle() const { return cycles() > 0 ? 2 * multiplies() / double(cycles()) : 0; }
 
   /// Cycles in which each tile computed.
-  std::vector<std::int64_t> active_cycles() const {
-    std::vector<std::int64_t> sum(std::size_t(on.tiles));
-    for (auto const& s : steps)
-      if (s.kind == activity::compute)
-        for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
-    return sum;
-  }
+  std::vector<std::int64_t> active_cycles() const;
   /// Mean over greatest of the tiles' active cycles.
-  double tile_balance() const {
-    const auto active = active_cycles();
-    const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
-    if (most == 0) return 1;
-    return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
-           (double(most) * double(active.size()));
-  }
+  double tile_balance() const;
   int active_tiles() const {
     const auto active = active_cycles();
     return int(std::count_if(active.begin(), active.end(), [](std::int64_t c) { return c > 0; }));
@@ -138,20 +126,42 @@ struct profile {
     double multiplies = 0;
     bool estimated = false;
   };
-  std::vector<named_step> by_name() const {
-    std::vector<named_step> all;
-    for (auto const& s : steps) {
-      auto known = std::find_if(all.begin(), all.end(),
-                                [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
-      if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
-      known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
-      known->estimated |= s.estimated;
-    }
-    std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
-      return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
-    });
-    return all;
-  }
+  std::vector<named_step> by_name() const;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<std::int64_t> profile::active_cycles() const {
+  std::vector<std::int64_t> sum(std::size_t(on.tiles));
+  for (auto const& s : steps)
+    if (s.kind == activity::compute)
+      for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
+  return sum;
+}
+
+TESSERA_BODY double profile::tile_balance() const {
+  const auto active = active_cycles();
+  const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
+  if (most == 0) return 1;
+  return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
+         (double(most) * double(active.size()));
+}
+
+TESSERA_BODY std::vector<profile::named_step> profile::by_name() const {
+  std::vector<named_step> all;
+  for (auto const& s : steps) {
+    auto known = std::find_if(all.begin(), all.end(),
+                              [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
+    if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
+    known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
+    known->estimated |= s.estimated;
+  }
+  std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
+    return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
+  });
+  return all;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

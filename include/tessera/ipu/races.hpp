@@ -49,7 +49,20 @@ struct race {
   use one, other;
 };
 /// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
-inline std::optional<race> find_race(std::vector<use>& all) {
+std::optional<race> find_race(std::vector<use>& all);
+
+[[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+void refuse_races(graph const& of, graph::set_of_vertices const& set);
+
+/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
+/// that are read first.
+void refuse_races(graph const& of, program::node const& copy);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::optional<race> find_race(std::vector<use>& all) {
   std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
     return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
   });
@@ -63,16 +76,15 @@ inline std::optional<race> find_race(std::vector<use>& all) {
   return {};
 }
 
-[[noreturn]] TESSERA_COLD inline void refuse_race(graph const& in, race const& r, char const* users,
-                                                  std::string const& name) {
+TESSERA_COLD TESSERA_BODY void refuse_race(graph const& in, race const& r, char const* users,
+                                           std::string const& name) {
   throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
                              std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
                              r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
                              in.at(r.one.of).name, ", and at least one writes them"));
 }
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
-inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+TESSERA_BODY void refuse_races(graph const& of, graph::set_of_vertices const& set) {
   std::vector<use> all;
   for (std::size_t n = 0; n < set.vertices.size(); ++n)
     for (field const& f : set.vertices[n].fields)
@@ -80,13 +92,13 @@ inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
   if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
 }
 
-/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
-/// that are read first.
-inline void refuse_races(graph const& of, program::node const& copy) {
+TESSERA_BODY void refuse_races(graph const& of, program::node const& copy) {
   std::vector<use> all;
   for (slice const& s : copy.from) all.push_back({s, all.size(), false});
   for (slice const& s : copy.to) all.push_back({s, all.size(), true});
   if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail

@@ -18,7 +18,30 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 namespace detail {
 
 /// A number with three digits and the prefix of its unit: "1.23 M".
-inline std::string short_number(double n, char const* unit = "") {
+std::string short_number(double n, char const* unit = "");
+/// Bytes in KiB, MiB or GiB.
+std::string short_bytes(double n);
+std::string percent(double part, double whole);
+/// How often `part` goes into `whole`: "2.67".
+std::string times(double whole, double part);
+std::string padded(std::string text, std::size_t width, bool right = false);
+/// Time, of cycles of the emulated clock.
+std::string short_time(double seconds);
+
+}  // namespace detail
+
+/// The report as text of at most 100 columns: cycles by activity and by step, balance, memory.
+///   most_steps   of the longest that are listed
+std::string to_text(profile const& p, std::size_t most_steps = 12);
+
+/// Everything in the report as JSON.
+io::json to_json(profile const& p);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string short_number(double n, char const* unit) {
   constexpr std::array prefixes{"", "k", "M", "G", "T", "P"};
   std::size_t p = 0;
   double scaled = n;
@@ -29,24 +52,28 @@ inline std::string short_number(double n, char const* unit = "") {
   const bool spaced = p > 0 || *unit;
   return fixed_text(scaled, digits) + (spaced ? " " : "") + prefixes[p] + unit;
 }
-/// Bytes in KiB, MiB or GiB.
-inline std::string short_bytes(double n) {
+
+TESSERA_BODY std::string short_bytes(double n) {
   constexpr std::array units{"B", "KiB", "MiB", "GiB"};
   std::size_t u = 0;
   while (n >= 1023.5 && u + 1 < units.size()) n /= 1024, ++u;
   return fixed_text(n, u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2) + " " + units[u];
 }
-inline std::string percent(double part, double whole) {
+
+TESSERA_BODY std::string percent(double part, double whole) {
   return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
 }
-/// How often `part` goes into `whole`: "2.67".
-inline std::string times(double whole, double part) { return fixed_text(part > 0 ? whole / part : 0.0, 2); }
-inline std::string padded(std::string text, std::size_t width, bool right = false) {
+
+TESSERA_BODY std::string times(double whole, double part) {
+  return fixed_text(part > 0 ? whole / part : 0.0, 2);
+}
+
+TESSERA_BODY std::string padded(std::string text, std::size_t width, bool right) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
 }
-/// Time, of cycles of the emulated clock.
-inline std::string short_time(double seconds) {
+
+TESSERA_BODY std::string short_time(double seconds) {
   if (seconds >= 1) return short_number(seconds, "s");
   if (seconds >= 1e-3) return short_number(seconds * 1e3, "ms");
   return short_number(seconds * 1e6, "µs");
@@ -54,9 +81,7 @@ inline std::string short_time(double seconds) {
 
 }  // namespace detail
 
-/// The report as text of at most 100 columns: cycles by activity and by step, balance, memory.
-///   most_steps   of the longest that are listed
-inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
+TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
   using namespace detail;
   const double all = double(p.cycles());
   std::string out;
@@ -136,8 +161,7 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
   return out;
 }
 
-/// Everything in the report as JSON.
-inline io::json to_json(profile const& p) {
+TESSERA_BODY io::json to_json(profile const& p) {
   io::json all;
   all["name"] = p.name;
   io::json machine;
@@ -184,5 +208,7 @@ inline io::json to_json(profile const& p) {
   all["live_bytes_by_step"] = std::move(liveness);
   return all;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -23,7 +23,65 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 namespace detail {
 
-inline std::string escaped(std::string_view text) {
+std::string escaped(std::string_view text);
+/// The begin of a page, to its headline.
+std::string page_begin(std::string const& title);
+std::string card(std::string const& value, std::string const& what);
+std::string colour_of(activity a);
+/// A bar of the shares of the activities, and its key.
+///   cycles_of   by activity
+template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
+  double all = 0;
+  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
+    if (cycles_of(a) <= 0) continue;
+    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
+                    "%\"></span>");
+    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                   percent(cycles_of(a), all), "</span> ");
+  }
+  return bars + key + "</p>\n";
+}
+/// A coordinate with one digit behind the point.
+std::string at(double x);
+
+/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
+std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
+                     std::string (*show)(double));
+
+/// A step in a picture of time.
+struct drawn_step {
+  step_record const* step;
+  double x, width;  // pixels; a step is as wide as it is long, but two pixels at least
+  bool drawn;       // of many steps the longest are; the others leave their time empty
+};
+std::vector<drawn_step> drawn_steps(profile const& p);
+/// The names of steps that are wide enough to be seen, the longest first, where there is room.
+std::string names_above(std::vector<drawn_step> steps, double width);
+/// Quarters of the time, each below its place in its step.
+std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y);
+/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
+/// slowest was done.
+std::string step_trace(profile const& p);
+
+std::string liveness_curve(profile const& p);
+
+}  // namespace detail
+
+/// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
+/// blocks.
+std::string picture_of_partition(static_plan const& plan, pattern const& stored);
+
+/// The report as an HTML page.
+///   pictures   further figures, such as picture_of_partition
+std::string to_page(profile const& p, std::string const& pictures = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (c == '<')
@@ -39,8 +97,8 @@ inline std::string escaped(std::string_view text) {
   }
   return out;
 }
-/// The begin of a page, to its headline.
-inline std::string page_begin(std::string const& title) {
+
+TESSERA_BODY std::string page_begin(std::string const& title) {
   return message(
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>",
@@ -62,36 +120,24 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
 <h1>)",
       title, "</h1>\n");
 }
-inline std::string card(std::string const& value, std::string const& what) {
+
+TESSERA_BODY std::string card(std::string const& value, std::string const& what) {
   return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
 }
-inline std::string colour_of(activity a) { return message("<i class=\"bar mark ", name_of(a), "\"></i>"); }
-/// A bar of the shares of the activities, and its key.
-///   cycles_of   by activity
-template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
-  double all = 0;
-  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
-    if (cycles_of(a) <= 0) continue;
-    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
-                    "%\"></span>");
-    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
-                   percent(cycles_of(a), all), "</span> ");
-  }
-  return bars + key + "</p>\n";
+
+TESSERA_BODY std::string colour_of(activity a) {
+  return message("<i class=\"bar mark ", name_of(a), "\"></i>");
 }
-/// A coordinate with one digit behind the point.
-inline std::string at(double x) {
+
+TESSERA_BODY std::string at(double x) {
   const std::int64_t tenths = std::lround(x * 10);
   std::string text = std::to_string(tenths / 10);
   if (tenths % 10 != 0) text += '.' + std::to_string(std::abs(tenths % 10));
   return text;
 }
 
-/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
-inline std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
-                            std::string (*show)(double)) {
+TESSERA_BODY std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
+                                  std::string (*show)(double)) {
   const double most = of_tile.empty() ? 0 : *std::max_element(of_tile.begin(), of_tile.end());
   if (most <= 0) return {};
   const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
@@ -109,13 +155,7 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
   return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
 }
 
-/// A step in a picture of time.
-struct drawn_step {
-  step_record const* step;
-  double x, width;  // pixels; a step is as wide as it is long, but two pixels at least
-  bool drawn;       // of many steps the longest are; the others leave their time empty
-};
-inline std::vector<drawn_step> drawn_steps(profile const& p) {
+TESSERA_BODY std::vector<drawn_step> drawn_steps(profile const& p) {
   constexpr std::size_t most = 400;
   std::vector<std::int64_t> lengths;
   for (auto const& s : p.steps) lengths.push_back(s.cycles);
@@ -132,8 +172,8 @@ inline std::vector<drawn_step> drawn_steps(profile const& p) {
   }
   return all;
 }
-/// The names of steps that are wide enough to be seen, the longest first, where there is room.
-inline std::string names_above(std::vector<drawn_step> steps, double width) {
+
+TESSERA_BODY std::string names_above(std::vector<drawn_step> steps, double width) {
   std::sort(steps.begin(), steps.end(), [](drawn_step const& a, drawn_step const& b) {
     return a.width != b.width ? a.width > b.width : a.x < b.x;
   });
@@ -150,8 +190,8 @@ inline std::string names_above(std::vector<drawn_step> steps, double width) {
   }
   return svg;
 }
-/// Quarters of the time, each below its place in its step.
-inline std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y) {
+
+TESSERA_BODY std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y) {
   const double all = double(p.cycles());
   constexpr std::array anchors{"start", "middle", "middle", "middle", "end"};
   double begin = 0;
@@ -167,9 +207,8 @@ inline std::string times_below(std::vector<drawn_step> const& steps, profile con
   }
   return svg;
 }
-/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
-/// slowest was done.
-inline std::string step_trace(profile const& p) {
+
+TESSERA_BODY std::string step_trace(profile const& p) {
   constexpr std::size_t most_rows = 46;
   if (p.cycles() <= 0 || p.on.tiles < 1) return {};
   const auto tiles = std::size_t(p.on.tiles);
@@ -201,7 +240,7 @@ inline std::string step_trace(profile const& p) {
   return svg + times_below(steps, p, top + height + 14) + "</svg></div>";
 }
 
-inline std::string liveness_curve(profile const& p) {
+TESSERA_BODY std::string liveness_curve(profile const& p) {
   std::int64_t most = 0;
   for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
   if (most == 0) return {};
@@ -224,9 +263,7 @@ inline std::string liveness_curve(profile const& p) {
 
 }  // namespace detail
 
-/// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
-/// blocks.
-inline std::string picture_of_partition(static_plan const& plan, pattern const& stored) {
+TESSERA_BODY std::string picture_of_partition(static_plan const& plan, pattern const& stored) {
   using detail::at;
   if (stored.blocks() == 0) return {};
   const double side = 480, across = side / stored.block_cols(), down = side / stored.block_rows();
@@ -261,9 +298,7 @@ inline std::string picture_of_partition(static_plan const& plan, pattern const& 
   return svg + "</svg></figure>\n";
 }
 
-/// The report as an HTML page.
-///   pictures   further figures, such as picture_of_partition
-inline std::string to_page(profile const& p, std::string const& pictures = {}) {
+TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) {
   using namespace detail;
   const double all = double(std::max<std::int64_t>(p.cycles(), 1));
   const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
@@ -340,5 +375,7 @@ inline std::string to_page(profile const& p, std::string const& pictures = {}) {
   if (!pictures.empty()) page += "<h2>Partition</h2>\n" + pictures;
   return page + "</main></body></html>\n";
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

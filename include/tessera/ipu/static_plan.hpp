@@ -44,9 +44,7 @@ struct static_plan {
   cost_estimate cost;
 
   std::int64_t bands() const { return std::int64_t(band_begin.size()) - 1; }
-  std::string explain() const {
-    return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
-  }
+  std::string explain() const;
 };
 
 namespace detail {
@@ -68,8 +66,46 @@ struct reduction_cost {
 /// reduceMany; StaticMatMulPartitioner.cpp notes the bad balance). It happens where the result lives if that
 /// is estimated to be quicker, else in pieces of four vectors from a tile drawn at random
 /// (ReductionPlan.cpp), a codelet each.
-inline reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
-                                        static_load const& most) {
+reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
+                                 static_load const& most);
+
+cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                          std::int64_t n_parts, static_load const& most, bool planning = false);
+
+struct bands_of_columns {
+  std::vector<std::int32_t> begin;
+  std::vector<std::int64_t> blocks;
+};
+
+bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all, std::int64_t bands);
+
+/// Lines in order, those with less than a tenth of the mean behind the others.
+std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
+                                           bool reorder);
+
+/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
+std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles);
+
+/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
+static_load deal(target const& on, pattern const& stored, static_plan& plan);
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
+/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
+/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
+///   stored   the pattern of W, a grid of m / block x k / block
+/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
+/// if the grid is not that of the shape.
+static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
+                        precision of, static_options const& options = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block,
+                                              precision of, static_load const& most) {
   using codelets::int64_t;
   constexpr int64_t sync_delay = 56;  // two hops of 15 ns (poplibs_test, Util.cpp)
   const int bytes = bytes_of(of), width = on.vector_width(of), piece = 4 * width;
@@ -96,8 +132,8 @@ inline reduction_cost reduction_of_rows(target const& on, product_shape const& s
           std::max<int64_t>(on.workers, pieces * ceil_div(each, wide)) * codelet};
 }
 
-inline cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
-                                 std::int64_t n_parts, static_load const& most, bool planning = false) {
+TESSERA_BODY cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                                       std::int64_t n_parts, static_load const& most, bool planning) {
   using codelets::int64_t;
   const int bytes = bytes_of(of);
   cost_estimate c;
@@ -137,13 +173,8 @@ inline cost_estimate static_cost(target const& on, product_shape const& shape, i
   return c;
 }
 
-struct bands_of_columns {
-  std::vector<std::int32_t> begin;
-  std::vector<std::int64_t> blocks;
-};
-
-inline bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
-                                    std::int64_t bands) {
+TESSERA_BODY bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
+                                          std::int64_t bands) {
   bands_of_columns b;
   const std::int64_t each = ceil_div(all, bands);
   b.begin.push_back(0);
@@ -162,9 +193,8 @@ inline bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std:
   return b;
 }
 
-/// Lines in order, those with less than a tenth of the mean behind the others.
-inline std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
-                                                  bool reorder) {
+TESSERA_BODY std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count,
+                                                        std::int64_t all, bool reorder) {
   const auto is_light = [&](std::size_t i) {
     return reorder && double(count[i]) <= 0.1 * double(all) / double(count.size());
   };
@@ -175,8 +205,8 @@ inline std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> cons
   return order;
 }
 
-/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
-inline std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles) {
+TESSERA_BODY std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks,
+                                                      std::int64_t tiles) {
   const std::int64_t all = std::accumulate(blocks.begin(), blocks.end(), std::int64_t(0));
   std::vector<std::int64_t> given;
   std::int64_t left = tiles;
@@ -190,8 +220,7 @@ inline std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const&
   return given;
 }
 
-/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
-inline static_load deal(target const& on, pattern const& stored, static_plan& plan) {
+TESSERA_BODY static_load deal(target const& on, pattern const& stored, static_plan& plan) {
   const auto mb = std::size_t(stored.block_rows()), kb = std::size_t(stored.block_cols());
   std::vector<std::int32_t> band_of(kb);
   const auto bands = std::size_t(plan.bands());
@@ -265,14 +294,8 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
 
 }  // namespace detail
 
-/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
-/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
-/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
-///   stored   the pattern of W, a grid of m / block x k / block
-/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
-/// if the grid is not that of the shape.
-inline static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
-                               precision of, static_options const& options = {}) {
+TESSERA_BODY static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored,
+                                     int block, precision of, static_options const& options) {
   constexpr char const* operation = "[ipu::plan_static] ";
   detail::require_block(operation, block);
   if (shape.groups != 1)
@@ -359,5 +382,11 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
   plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::deal(on, stored, plan));
   return plan;
 }
+
+TESSERA_BODY std::string static_plan::explain() const {
+  return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -29,14 +29,8 @@ namespace detail {
 
 /// The rows [first, last) of a row-major matrix of n columns, at columns [n_first, n_last): one slice where
 /// they are one behind the other.
-inline void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
-                     std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
-  if (n_first == 0 && n_last == n) {
-    to.push_back(matrix.part(first * n, last * n));
-    return;
-  }
-  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
-}
+void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first, std::int64_t last,
+              std::int64_t n_first, std::int64_t n_last);
 
 /// out (rows x columns of a share) = blocks times x. Table: rows, then for each row the number of its blocks
 /// and their columns among those of the share.
@@ -367,5 +361,22 @@ template <element T> class static_product {
   std::vector<slice> tables_;
   std::vector<lines_of_share> lines_;
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
+                           std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
+  if (n_first == 0 && n_last == n) {
+    to.push_back(matrix.part(first * n, last * n));
+    return;
+  }
+  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

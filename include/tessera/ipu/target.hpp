@@ -84,18 +84,29 @@ struct target {
 };
 
 /// Bow, 2022: Mk2 at a higher clock. Bow-2000 data sheet: 350 TFLOP/s in half precision, 897 MiB.
-inline target bow() { return {}; }
+target bow();
 
 /// Mk2, 2020: GC200. 250 TFLOP/s in half precision at 1.33 GHz.
-inline target gc200() {
+target gc200();
+
+/// Mk1, 2018: GC2. 1216 tiles of 256 KiB at 1.6 GHz, half of Mk2's multiplier (Jia et al. 2019, chapter 1).
+target gc2();
+
+/// The target of that name: "bow", "gc200" or "gc2". Throws option_error for another name.
+target target_named(std::string const& name);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY target bow() { return {}; }
+
+TESSERA_BODY target gc200() {
   target t;
   t.name = "GC200";
   t.clock_hz = 1.33e9;
   return t;
 }
 
-/// Mk1, 2018: GC2. 1216 tiles of 256 KiB at 1.6 GHz, half of Mk2's multiplier (Jia et al. 2019, chapter 1).
-inline target gc2() {
+TESSERA_BODY target gc2() {
   target t;
   t.name = "GC2";
   t.tiles = 1216;
@@ -106,12 +117,13 @@ inline target gc2() {
   return t;
 }
 
-/// The target of that name: "bow", "gc200" or "gc2". Throws option_error for another name.
-inline target target_named(std::string const& name) {
+TESSERA_BODY target target_named(std::string const& name) {
   if (name == "bow") return bow();
   if (name == "gc200") return gc200();
   if (name == "gc2") return gc2();
   throw option_error(message("[ipu::target_named] \"", name, "\": there are bow, gc200 and gc2"));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

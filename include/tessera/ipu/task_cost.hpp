@@ -12,14 +12,20 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-inline std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
+std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all);
+
+/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
+std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
   std::int64_t sum = 0;
   for (auto const& t : all) sum += t.all();
   return sum;
 }
 
-/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
-inline std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
+TESSERA_BODY std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
   using namespace codelets;
   std::int64_t cycles = on.launch_cycles, in_blocks = 0;
   precision widest = precision::half;
@@ -48,5 +54,7 @@ inline std::int64_t cycles_of(target const& on, exec::task_description const& d,
   }
   return cycles;
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
