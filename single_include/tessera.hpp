@@ -689,9 +689,17 @@ template <class T> class array_ref {
 
 namespace tessera { inline namespace TESSERA_ISA {
 
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
+std::string general_text(double number, int digits);
+/// `number` with so many digits after the point, as "%f" of printf writes it.
+std::string fixed_text(double number, int digits);
+
+#ifdef TESSERA_BODY
+
 namespace detail {
+
 /// What printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD inline std::string with_point(char const* printed) {
+TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {
     const char c = *printed;
@@ -702,20 +710,22 @@ TESSERA_COLD inline std::string with_point(char const* printed) {
   }
   return text;
 }
+
 }  // namespace detail
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
-TESSERA_COLD inline std::string general_text(double number, int digits) {
+TESSERA_COLD TESSERA_BODY std::string general_text(double number, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*g", digits, number);
   return detail::with_point(text);
 }
-/// `number` with so many digits after the point, as "%f" of printf writes it.
-TESSERA_COLD inline std::string fixed_text(double number, int digits) {
+
+TESSERA_COLD TESSERA_BODY std::string fixed_text(double number, int digits) {
   char text[400];  // a double has up to 309 digits before the point
   std::snprintf(text, sizeof text, "%.*f", digits, number);
   return detail::with_point(text);
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -762,28 +772,18 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
-  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  message_part(const char* text);
+  message_part(std::string const& text);
   template <std::integral Integer>
   message_part(Integer n)
       : message_part(n < 0,
                      n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
-  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
+  message_part(double number);
 
-  TESSERA_COLD void append_to(std::string& all) const {
-    char digits[40];
-    if (kind_ == kind::text)
-      all.append(text_, size_);
-    else if (kind_ == kind::integer)
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
-                                                   magnitude_)));
-    else
-      all += general_text(number_, 10);
-  }
+  void append_to(std::string& all) const;
 
  private:
-  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
-      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+  message_part(bool negative, unsigned long long magnitude);
 
   enum class kind { text, integer, real };
   const char* text_ = nullptr;
@@ -795,16 +795,44 @@ class message_part {
 };
 
 // One function for all messages, out of the way: every call would else be expanded where it stands.
-TESSERA_COLD inline std::string message(std::initializer_list<message_part> parts) {
-  std::string all;
-  for (message_part const& part : parts) part.append_to(all);
-  return all;
-}
+std::string message(std::initializer_list<message_part> parts);
 
 /// Joins texts and numbers to one message.
 template <class... Part> std::string message(Part const&... part) {
   return message(std::initializer_list<message_part>{message_part(part)...});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(const char* text)
+    : text_(text), size_(std::strlen(text)) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(std::string const& text)
+    : text_(text.data()), size_(text.size()) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(double number) : number_(number), kind_(kind::real) {}
+
+TESSERA_COLD TESSERA_BODY void message_part::append_to(std::string& all) const {
+  char digits[40];
+  if (kind_ == kind::text)
+    all.append(text_, size_);
+  else if (kind_ == kind::integer)
+    all.append(digits,
+               std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "", magnitude_)));
+  else
+    all += general_text(number_, 10);
+}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(bool negative, unsigned long long magnitude)
+    : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+
+TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part> parts) {
+  std::string all;
+  for (message_part const& part : parts) part.append_to(all);
+  return all;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1074,7 +1102,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 /// all threads of a process until it executes another program, and from then on refuses signal stacks too
 /// small for the unit's registers (8 KB more). False where the code was not compiled for one; true for one in
 /// plain C++.
-TESSERA_COLD inline bool amx_permitted() {
+bool amx_permitted();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY bool amx_permitted() {
 #if defined(TESSERA_EMULATED_AMX)
   return true;
 #elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
@@ -1102,6 +1134,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #endif
 }
 
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
@@ -1124,7 +1158,15 @@ struct machine {
 
 /// A worker of `on` that chooses among its engines as another CPU does, of `cpu_models`. Throws option_error
 /// if there is none of this name, machine_error if it has a matrix unit that `on` lacks.
-TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
+machine as_on_cpu(machine on, std::string const& name);
+
+/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
+/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
+machine this_machine();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name) {
   std::string names;
   for (cpu_model const& cpu : cpu_models) {
     if (cpu.name == name) {
@@ -1140,14 +1182,14 @@ TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
 
-/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
-/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
-TESSERA_COLD inline machine this_machine() {
+TESSERA_COLD TESSERA_BODY machine this_machine() {
   machine m{.family = this_cpu_family()};
   if (exec::amx_permitted()) m.engines.allow(engine::amx);
   char const* const other = std::getenv("TESSERA_CPU");
   return other && *other ? as_on_cpu(m, other) : m;
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1198,12 +1240,9 @@ struct task_description {
   std::int64_t panel = -1;
   bool streams = false;
 
-  TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
-  TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
-  TESSERA_COLD void multiply(block_product const& by) {
-    products.push_back(by);
-    multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
-  }
+  void read(touched_bytes const& bytes);
+  void write(touched_bytes const& bytes);
+  void multiply(block_product const& by);
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
@@ -1259,6 +1298,21 @@ concept stand_in = requires(E const& e) {
   { e.stands_for() } -> std::convertible_to<machine>;
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void task_description::read(touched_bytes const& bytes) { reads.push_back(bytes); }
+
+TESSERA_COLD TESSERA_BODY void task_description::write(touched_bytes const& bytes) {
+  writes.push_back(bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void task_description::multiply(block_product const& by) {
+  products.push_back(by);
+  multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
@@ -1313,27 +1367,7 @@ inline bool overlap(operand const& a, operand const& b) {
 enum class relation : std::uint8_t { none, same_tile, anywhere };
 
 /// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
-TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
-  if (!overlap(a, b)) return relation::none;
-  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
-    return relation::anywhere;
-  if (a.stride == 0) return relation::same_tile;
-  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
-  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) {
-    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
-    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
-    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
-    return stride - row + (last - 1) % row + 1;
-  };
-  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
-  relation all = relation::none;
-  const std::int64_t nearest = -apart / stride;
-  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
-    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
-      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
-  return all;
-}
+relation shared_tiles(operand const& a, operand const& b);
 
 /// The part of a step to compute, and the addresses of its memory.
 struct tile {
@@ -1389,14 +1423,72 @@ struct step : step_form {
   explicit step(step_form const& form) : step_form(form) {}
 };
 
+/// Whether two steps have the same tiles.
+inline bool cut_alike(step const& a, step const& b) {
+  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+}
+
 /// An operand that a step reads or writes.
 struct access : operand {
   bool writes;
 };
 
+/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
+relation shared_tiles(array_ref<access> a, array_ref<access> b);
+
 /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
 /// another tensor in the same memory, which may be borrowed.
-TESSERA_COLD inline void require_in_place(array_ref<access> all) {
+void require_in_place(array_ref<access> all);
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written);
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
+  relation all = relation::none;
+  for (access const& x : a)
+    for (access const& y : b)
+      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
   for (access const& to : all)
     for (access const& from : all) {
       if (!to.writes || from.writes || to.owner != memory::user) continue;
@@ -1412,25 +1504,13 @@ TESSERA_COLD inline void require_in_place(array_ref<access> all) {
     }
 }
 
-/// A step under construction.
-struct step_draft : step_form {
-  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
-  int accesses = 0;
-  access accessed[most_accesses];
+TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
+  if (accesses == most_accesses)
+    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+  return accessed[accesses++] = {o, is_written};
+}
 
-  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
-
-  operand const& reads(operand const& o) { return add(o, false); }
-  operand const& writes(operand const& o) { return add(o, true); }
-  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
-
- private:
-  operand const& add(operand const& o, bool is_written) {
-    if (accesses == most_accesses)
-      throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
-    return accessed[accesses++] = {o, is_written};
-  }
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -1581,18 +1661,10 @@ enum class index_order { ascending, any };
 
 namespace detail {
 
-TESSERA_COLD inline void check_grid(const char* operation, int block_rows, int block_cols) {
-  if (block_rows < 0 || block_cols < 0)
-    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
-                              ": neither number may be negative"));
-}
+void check_grid(const char* operation, int block_rows, int block_cols);
 
 /// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored) {
-  if (stored > std::numeric_limits<std::int32_t>::max())
-    throw shape_error(message("[", operation, "] ", stored,
-                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
-}
+void check_stored(const char* operation, std::int64_t stored);
 
 /// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
 ///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
@@ -1667,37 +1739,16 @@ class pattern {
   pattern& operator=(pattern const&) = default;
 
   /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  TESSERA_COLD static pattern dense(int block_rows, int block_cols) {
-    detail::check_grid("pattern::dense", block_rows, block_cols);
-    const std::int64_t stored = std::int64_t{block_rows} * block_cols;
-    detail::check_stored("pattern::dense", stored);
-    data all(block_rows, block_cols, stored);
-    all.cols = counting(block_cols, 1);
-    all.rows = counting(block_rows, 1);
-    all.col_slots = counting(block_rows, block_cols);
-    return pattern(std::move(all));
-  }
+  static pattern dense(int block_rows, int block_cols);
 
   /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
   /// shape_error, with the position, for anything else.
   static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                           std::vector<std::int32_t> cols) {
-    detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
-                             span_of(row_start), span_of(cols));
-    return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
-  }
+                           std::vector<std::int32_t> cols);
 
   /// A pattern from an index that is right by the way it was made: nothing is checked.
   static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                 std::vector<std::int32_t> cols) {
-    const auto stored = static_cast<std::int64_t>(cols.size());
-    if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
-    data some(block_rows, block_cols, stored);
-    some.row_start = std::move(row_start);
-    some.cols = std::move(cols);
-    some.index_columns();
-    return pattern(std::move(some));
-  }
+                                 std::vector<std::int32_t> cols);
 
   int block_rows() const { return data_->block_rows; }
   int block_cols() const { return data_->block_cols; }
@@ -1761,19 +1812,7 @@ class pattern {
   std::uint64_t serial() const { return data_->serial; }
   /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
   /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
-  TESSERA_COLD std::uint64_t hash() const {
-    std::uint64_t h = 0xcbf29ce484222325u;
-    const auto add = [&h](std::int32_t n) {
-      h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-      h ^= h >> 32;
-    };
-    add(block_rows());
-    add(block_cols());
-    if (is_dense()) return h;
-    for (const std::int32_t n : row_start()) add(n);
-    for (const std::int32_t n : cols()) add(n);
-    return h;
-  }
+  std::uint64_t hash() const;
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
@@ -1805,44 +1844,116 @@ class pattern {
     bool is_dense() const { return row_start.empty(); }
 
     /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
-    void index_columns() {
-      col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
-      rows = std::vector<std::int32_t>(cols.size());
-      col_slots = std::vector<std::int32_t>(cols.size());
-      std::int32_t* const start = col_start.data();
-      for (const std::int32_t j : cols) ++start[j + 1];
-      for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
-      std::vector<std::int32_t> next(col_start);
-      for (int i = 0; i < block_rows; ++i)
-        for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
-          const std::int32_t at = next.data()[cols.data()[slot]]++;
-          rows.data()[at] = i;
-          col_slots.data()[at] = slot;
-        }
-    }
+    void index_columns();
   };
 
-  TESSERA_COLD explicit pattern(data&& content) {
-    content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
-    data_ = std::make_shared<const data>(std::move(content));
-  }
+  explicit pattern(data&& content);
 
-  static data const& no_grid() noexcept {
-    static const data none(0, 0, 0);
-    return none;
-  }
+  static data const& no_grid() noexcept;
 
   /// 0, step, 2 step, …
-  static std::vector<std::int32_t> counting(int count, std::int32_t step) {
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-    std::int32_t i = 0;
-    for (std::int32_t& n : numbers) n = step * i++;
-    return numbers;
-  }
+  static std::vector<std::int32_t> counting(int count, std::int32_t step);
 
   inline static std::atomic<std::uint64_t> next_serial_{2};
   std::shared_ptr<const data> data_;
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
+}
+
+TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
+  detail::check_grid("pattern::dense", block_rows, block_cols);
+  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+  detail::check_stored("pattern::dense", stored);
+  data all(block_rows, block_cols, stored);
+  all.cols = counting(block_cols, 1);
+  all.rows = counting(block_rows, 1);
+  all.col_slots = counting(block_rows, block_cols);
+  return pattern(std::move(all));
+}
+
+TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                        std::vector<std::int32_t> cols) {
+  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
+                           span_of(cols));
+  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
+                                              std::vector<std::int32_t> row_start,
+                                              std::vector<std::int32_t> cols) {
+  const auto stored = static_cast<std::int64_t>(cols.size());
+  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+  data some(block_rows, block_cols, stored);
+  some.row_start = std::move(row_start);
+  some.cols = std::move(cols);
+  some.index_columns();
+  return pattern(std::move(some));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  const auto add = [&h](std::int32_t n) {
+    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+    h ^= h >> 32;
+  };
+  add(block_rows());
+  add(block_cols());
+  if (is_dense()) return h;
+  for (const std::int32_t n : row_start()) add(n);
+  for (const std::int32_t n : cols()) add(n);
+  return h;
+}
+
+TESSERA_BODY void pattern::data::index_columns() {
+  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+  rows = std::vector<std::int32_t>(cols.size());
+  col_slots = std::vector<std::int32_t>(cols.size());
+  std::int32_t* const start = col_start.data();
+  for (const std::int32_t j : cols) ++start[j + 1];
+  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+  std::vector<std::int32_t> next(col_start);
+  for (int i = 0; i < block_rows; ++i)
+    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+      const std::int32_t at = next.data()[cols.data()[slot]]++;
+      rows.data()[at] = i;
+      col_slots.data()[at] = slot;
+    }
+}
+
+TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
+  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+  data_ = std::make_shared<const data>(std::move(content));
+}
+
+TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
+  static const data none(0, 0, 0);
+  return none;
+}
+
+TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  std::int32_t i = 0;
+  for (std::int32_t& n : numbers) n = step * i++;
+  return numbers;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1966,11 +2077,17 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
-TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& bytes) {
+void read_once(task_description& d, touched_bytes const& bytes);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
   for (touched_bytes const& known : d.reads)
     if (known == bytes) return;
   if (bytes.all() > 0) d.read(bytes);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -2062,13 +2179,7 @@ struct tensor_memory {
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  std::size_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) ||
-      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
-    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
-  return product;
-}
+std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
 /// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
@@ -2176,6 +2287,18 @@ template <class T> class aligned_array {
   bool borrows_ = false;
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+#endif
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -2197,7 +2320,32 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 namespace detail {
 
 /// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
-TESSERA_COLD inline int read_numbers(std::string const& path, long long (&numbers)[2]) {
+int read_numbers(std::string const& path, long long (&numbers)[2]);
+
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+int quota_cores(std::string const& folder);
+
+/// The tightest quota of the control group at root + path and of all above it.
+int quota_cores_up_to(std::string const& root, std::string path);
+
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+char const* group_path(char const* line);
+
+int affinity_cores();
+
+}  // namespace detail
+
+/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
+/// control groups (containers) where these are mounted as usual. At least 1.
+int available_threads();
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
   std::FILE* const file = std::fopen(path.c_str(), "r");
   if (!file) return 0;
   const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
@@ -2205,9 +2353,7 @@ TESSERA_COLD inline int read_numbers(std::string const& path, long long (&number
   return found;
 }
 
-/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
-/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
-TESSERA_COLD inline int quota_cores(std::string const& folder) {
+TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
   long long quota[2] = {}, period[2] = {};
   if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
     period[0] = quota[1];
@@ -2218,17 +2364,14 @@ TESSERA_COLD inline int quota_cores(std::string const& folder) {
   return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
 }
 
-/// The tightest quota of the control group at root + path and of all above it.
-TESSERA_COLD inline int quota_cores_up_to(std::string const& root, std::string path) {
+TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
   for (; path.size() > 1; path.resize(path.rfind('/')))
     cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }
 
-/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
-/// controllers) or, of version 1, that with the cpu controller; else null.
-TESSERA_COLD inline char const* group_path(char const* line) {
+TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
   char const* const controllers = std::strchr(line, ':');
   char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
   if (!path) return nullptr;
@@ -2239,7 +2382,7 @@ TESSERA_COLD inline char const* group_path(char const* line) {
   return nullptr;
 }
 
-TESSERA_COLD inline int affinity_cores() {
+TESSERA_COLD TESSERA_BODY int affinity_cores() {
 #ifdef __linux__
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
@@ -2249,9 +2392,7 @@ TESSERA_COLD inline int affinity_cores() {
 
 }  // namespace detail
 
-/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
-/// control groups (containers) where these are mounted as usual. At least 1.
-TESSERA_COLD inline int available_threads() {
+TESSERA_COLD TESSERA_BODY int available_threads() {
   int threads = detail::affinity_cores();
   if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
     char line[4096];
@@ -2265,6 +2406,8 @@ TESSERA_COLD inline int available_threads() {
   }
   return std::max(threads, 1);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2325,16 +2468,7 @@ class index_ranges {
   /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
   /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
   /// before is visible to whoever takes an index.
-  int deal(int count) {
-    const int used = std::min(parts_, count);
-    failed_.store(false, std::memory_order_relaxed);
-    for (int part = 0; part < parts_; ++part) {
-      const bool empty = part >= used;
-      at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
-                     std::memory_order_release);
-    }
-    return used;
-  }
+  int deal(int count);
 
   /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
   /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
@@ -2355,10 +2489,7 @@ class index_ranges {
   }
 
   /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
-  void rethrow_failure() {
-    if (failed_.exchange(false, std::memory_order_relaxed))
-      std::rethrow_exception(std::exchange(failure_, nullptr));
-  }
+  void rethrow_failure();
 
  private:
   static constexpr int none = -1;
@@ -2393,14 +2524,7 @@ class index_ranges {
     return none;
   }
 
-  int give_up() {
-    int count = 0;
-    for (int part = 0; part < parts_; ++part) {
-      const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
-      count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
-    }
-    return count;
-  }
+  int give_up();
 
   int parts_;
   std::vector<range> ranges_;
@@ -2425,6 +2549,35 @@ class sole_entry {
  private:
   std::atomic<bool>* occupied_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int index_ranges::deal(int count) {
+  const int used = std::min(parts_, count);
+  failed_.store(false, std::memory_order_relaxed);
+  for (int part = 0; part < parts_; ++part) {
+    const bool empty = part >= used;
+    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                   std::memory_order_release);
+  }
+  return used;
+}
+
+TESSERA_BODY void index_ranges::rethrow_failure() {
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+TESSERA_BODY int index_ranges::give_up() {
+  int count = 0;
+  for (int part = 0; part < parts_; ++part) {
+    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+  }
+  return count;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2487,26 +2640,8 @@ class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
   ///   threads   at least 1, else option_error; machine_error if the system starts no more of them
-  TESSERA_COLD explicit thread_pool(int threads)
-      : threads_(at_least_one(threads)),
-        spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
-        ranges_(threads) {
-    int part = 1;
-    try {
-      workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
-    } catch (std::system_error const& refusal) {
-      stop();
-      throw machine_error(
-          message("[thread_pool] the system does not start thread ", part + 1, " of ", threads, ": ",
-                  refusal.code().message(),
-                  "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
-  TESSERA_COLD ~thread_pool() { stop(); }
+  explicit thread_pool(int threads);
+  ~thread_pool();
   thread_pool(thread_pool const&) = delete;
   thread_pool& operator=(thread_pool const&) = delete;
 
@@ -2516,45 +2651,19 @@ class thread_pool {
   /// exceptions arrives here, and bodies not yet begun may be left out. While a run is in progress another
   /// one, begun by a body or by another thread, is done in order on the thread that begins it. Allocates
   /// nothing.
-  TESSERA_COLD void run(int count, body_ref body) {
-    const sole_entry entry(running_);
-    if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
-
-    body_ = &body;
-    remaining_.store(count, std::memory_order_relaxed);
-    ranges_.deal(count);
-    runs_.fetch_add(1, std::memory_order_release);
-    runs_.notify_all();
-    drain(0);
-    while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
-    ranges_.rethrow_failure();
-  }
+  void run(int count, body_ref body);
 
  private:
   // Waking a sleeping thread costs 3 to 50 microseconds, the range of the products between which it waits.
   static constexpr std::chrono::microseconds longest_spin{50};
 
-  static int at_least_one(int threads) {
-    if (threads < 1)
-      throw option_error(message("[thread_pool] ", threads,
-                                 " threads asked for; at least 1 is needed, which is the calling thread"));
-    return threads;
-  }
+  static int at_least_one(int threads);
 
-  TESSERA_COLD void work(int part) {
-    for (std::uint32_t seen = 0;;) {
-      seen = wait_for_change(runs_, seen);
-      if (stopping_.load(std::memory_order_relaxed)) return;
-      drain(part);
-    }
-  }
+  void work(int part);
 
   // The body is read only after an index has been taken: from then on its run cannot end before this thread
   // has counted that index, however late the thread came.
-  void drain(int part) {
-    const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
-    if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
-  }
+  void drain(int part);
 
   template <class Number> Number wait_for_change(std::atomic<Number> const& value, Number old) const {
     using clock = std::chrono::steady_clock;
@@ -2577,13 +2686,7 @@ class thread_pool {
 #endif
   }
 
-  TESSERA_COLD void stop() {
-    stopping_.store(true, std::memory_order_relaxed);
-    runs_.fetch_add(1, std::memory_order_release);
-    runs_.notify_all();
-    for (int part = 1; workers_ && part < threads_; ++part)
-      if (worker(part).joinable()) worker(part).join();
-  }
+  void stop();
 
   std::thread& worker(int part) const { return workers_[static_cast<std::size_t>(part - 1)]; }
 
@@ -2600,6 +2703,73 @@ class thread_pool {
 };
 
 static_assert(executor<thread_pool>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY thread_pool::thread_pool(int threads)
+    : threads_(at_least_one(threads)),
+      spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
+      ranges_(threads) {
+  int part = 1;
+  try {
+    workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
+    for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+  } catch (std::system_error const& refusal) {
+    stop();
+    throw machine_error(message("[thread_pool] the system does not start thread ", part + 1, " of ", threads,
+                                ": ", refusal.code().message(),
+                                "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+TESSERA_COLD TESSERA_BODY thread_pool::~thread_pool() { stop(); }
+
+TESSERA_COLD TESSERA_BODY void thread_pool::run(int count, body_ref body) {
+  const sole_entry entry(running_);
+  if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
+
+  body_ = &body;
+  remaining_.store(count, std::memory_order_relaxed);
+  ranges_.deal(count);
+  runs_.fetch_add(1, std::memory_order_release);
+  runs_.notify_all();
+  drain(0);
+  while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
+  ranges_.rethrow_failure();
+}
+
+TESSERA_BODY int thread_pool::at_least_one(int threads) {
+  if (threads < 1)
+    throw option_error(message("[thread_pool] ", threads,
+                               " threads asked for; at least 1 is needed, which is the calling thread"));
+  return threads;
+}
+
+TESSERA_COLD TESSERA_BODY void thread_pool::work(int part) {
+  for (std::uint32_t seen = 0;;) {
+    seen = wait_for_change(runs_, seen);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    drain(part);
+  }
+}
+
+TESSERA_BODY void thread_pool::drain(int part) {
+  const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
+  if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
+}
+
+TESSERA_COLD TESSERA_BODY void thread_pool::stop() {
+  stopping_.store(true, std::memory_order_relaxed);
+  runs_.fetch_add(1, std::memory_order_release);
+  runs_.notify_all();
+  for (int part = 1; workers_ && part < threads_; ++part)
+    if (worker(part).joinable()) worker(part).join();
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2633,18 +2803,7 @@ struct page {
 /// Page-aligned memory that only grows; its content is lost when it does.
 class page_buffer {
  public:
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > size_) {
-      pages_ = {};  // before more are allocated
-      size_ = 0;
-      pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
-      size_ = bytes;
-    }
-    if (size_ == 0) return nullptr;
-    auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
-    const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
-    return begin + (sizeof(page) - past_page) % sizeof(page);
-  }
+  std::byte* at_least(std::size_t bytes);
 
  private:
   aligned_array<page> pages_;
@@ -2693,11 +2852,7 @@ class context {
   machine const& runs_on() const { return machine_; }
   /// Takes an engine from the choice of products, whose results may then differ in their last bits. Throws
   /// option_error for `fma`, which all products have.
-  void forbid(engine which) {
-    if (which == engine::fma)
-      throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
-    machine_.engines.forbid(which);
-  }
+  void forbid(engine which);
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
@@ -2735,22 +2890,11 @@ class context {
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
   /// an error inside a body.
-  TESSERA_COLD void reserve_scratch(std::size_t bytes) {
-    if (bytes <= scratch_bytes_) return;
-    require_idle("reserve_scratch");
-    const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
-    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
-    scratch_bytes_ = 0;
-    scratch_ = scratches_.at_least(all);
-    scratch_bytes_ = each;
-  }
+  void reserve_scratch(std::size_t bytes);
 
   /// A buffer of at least this many bytes, page-aligned, shared by all bodies of a run. There is one:
   /// the next call may return the same address, or free it to grow. An error inside a body.
-  TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
-    require_idle("shared_scratch");
-    return shared_.at_least(bytes);
-  }
+  std::byte* shared_scratch(std::size_t bytes);
 
  private:
   TESSERA_COLD explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) {
@@ -2805,20 +2949,9 @@ class context {
     return const_cast<void*>(executor);
   }
 
-  static int checked_concurrency(int concurrency) {
-    if (concurrency < 1)
-      throw option_error(message("[context] the executor's concurrency() is ", concurrency,
-                                 "; it must be at least 1, the most bodies that may run at the same time"));
-    return concurrency;
-  }
+  static int checked_concurrency(int concurrency);
 
-  TESSERA_COLD void require_idle(const char* operation) const {
-    if (running_.load(std::memory_order_relaxed))
-      throw error(message("[", operation,
-                          "] the context is in use, by a body of its own or by another thread: a ",
-                          "context is used by one thread at a time. Give the thread, or the body, a ",
-                          "context of its own, or make this call before run"));
-  }
+  void require_idle(const char* operation) const;
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -2833,6 +2966,63 @@ class context {
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;  // of each part
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::byte* page_buffer::at_least(std::size_t bytes) {
+  if (bytes > size_) {
+    pages_ = {};  // before more are allocated
+    size_ = 0;
+    pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
+    size_ = bytes;
+  }
+  if (size_ == 0) return nullptr;
+  auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
+  const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
+  return begin + (sizeof(page) - past_page) % sizeof(page);
+}
+
+}  // namespace detail
+
+TESSERA_BODY void context::forbid(engine which) {
+  if (which == engine::fma)
+    throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
+  machine_.engines.forbid(which);
+}
+
+TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  require_idle("reserve_scratch");
+  const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
+  const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
+  scratch_bytes_ = 0;
+  scratch_ = scratches_.at_least(all);
+  scratch_bytes_ = each;
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  require_idle("shared_scratch");
+  return shared_.at_least(bytes);
+}
+
+TESSERA_BODY int context::checked_concurrency(int concurrency) {
+  if (concurrency < 1)
+    throw option_error(message("[context] the executor's concurrency() is ", concurrency,
+                               "; it must be at least 1, the most bodies that may run at the same time"));
+  return concurrency;
+}
+
+TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
+  if (running_.load(std::memory_order_relaxed))
+    throw error(message("[", operation,
+                        "] the context is in use, by a body of its own or by another thread: a ",
+                        "context is used by one thread at a time. Give the thread, or the body, a ",
+                        "context of its own, or make this call before run"));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -2915,27 +3105,10 @@ class plan {
   step const& at(int i) const { return step_[i]; }
 
   /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
-  TESSERA_COLD void schedule() {
-    leave_out_empty();
-    split_panels();
-    delay_late_steps();
-    chains_ = phases_ = 0;
-    for (int first = 0, last; first < steps_; first = last) {
-      last = carried_until(first);
-      place(first, last);
-    }
-    for (int p = 0; p < phases_; ++p)
-      for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
-        if (step_[i].around) phase_[p].enter_by(*step_[i].around);
-  }
+  void schedule();
 
   /// Schedules and computes all steps. Throws before anything is computed, or not at all.
-  TESSERA_COLD void run(context& ctx) {
-    schedule();
-    ctx.reserve_scratch(worker_bytes_);
-    run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    ctx.run_phases(phases_, running_plan{*this});
-  }
+  void run(context& ctx);
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
   template <class Visit> void for_each_tile(Visit&& visit) const {
@@ -3018,26 +3191,11 @@ class plan {
     }
   }
 
-  step& append(step_draft const& made) {
-    if (steps_ == most_steps)
-      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-    if (accesses_ + made.accesses > most_accesses)
-      throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-    step& s = *new (&step_[steps_++]) step(made);
-    s.first_access = accesses_;
-    s.accesses = made.accesses;
-    for (access const& a : made.all()) access_[accesses_++] = a;
-    require_in_place(made.all());
-    return s;
-  }
+  step& append(step_draft const& made);
 
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
-  TESSERA_COLD void move_early() {
-    int at = steps_ - 1;
-    while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
-    move_step(steps_ - 1, at);
-  }
+  void move_early();
 
   static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
     const std::size_t offset = used;
@@ -3114,16 +3272,7 @@ class plan {
     step_[to] = moved;
   }
 
-  /// Where two steps touch shared memory that one of them writes.
-  TESSERA_COLD relation relate(step const& a, step const& b) const {
-    relation all = relation::none;
-    for (access const& x : accesses_of(a))
-      for (access const& y : accesses_of(b)) {
-        if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
-      }
-    return all;
-  }
-
+  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
   array_ref<access> accesses_of(step const& s) const {
     return {access_ + s.first_access, std::size_t(s.accesses)};
   }
@@ -3143,9 +3292,6 @@ class plan {
       writes |= a.writes;
     }
     return writes;
-  }
-  static bool cut_alike(step const& a, step const& b) {
-    return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
   /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
@@ -3227,6 +3373,50 @@ class plan {
   local local_[most_locals];
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void plan::schedule() {
+  leave_out_empty();
+  split_panels();
+  delay_late_steps();
+  chains_ = phases_ = 0;
+  for (int first = 0, last; first < steps_; first = last) {
+    last = carried_until(first);
+    place(first, last);
+  }
+  for (int p = 0; p < phases_; ++p)
+    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+}
+
+TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
+  schedule();
+  ctx.reserve_scratch(worker_bytes_);
+  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+  ctx.run_phases(phases_, running_plan{*this});
+}
+
+TESSERA_BODY step& plan::append(step_draft const& made) {
+  if (steps_ == most_steps)
+    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+  if (accesses_ + made.accesses > most_accesses)
+    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+  step& s = *new (&step_[steps_++]) step(made);
+  s.first_access = accesses_;
+  s.accesses = made.accesses;
+  for (access const& a : made.all()) access_[accesses_++] = a;
+  require_in_place(made.all());
+  return s;
+}
+
+TESSERA_COLD TESSERA_BODY void plan::move_early() {
+  int at = steps_ - 1;
+  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+  move_step(steps_ - 1, at);
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
@@ -3264,15 +3454,7 @@ struct tensor_size {
   friend bool operator==(tensor_size const&, tensor_size const&) = default;
 };
 
-[[noreturn]] TESSERA_COLD inline void throw_changed(tensor_size const& built, tensor_size const& now) {
-  if (built.rows == now.rows && built.cols == now.cols)
-    throw shape_error(
-        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
-                ") has changed since the statement was written: write the statement behind the change"));
-  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
-                            ") when the statement was written and is (", now.rows, ", ", now.cols,
-                            ") now: write the statement behind the change"));
-}
+[[noreturn]] void throw_changed(tensor_size const& built, tensor_size const& now);
 inline void require_unchanged(tensor_size const& built, tensor_size const& now) {
   if (!(built == now)) throw_changed(built, now);
 }
@@ -3380,31 +3562,10 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                      std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
+std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
-TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
-  if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (",
-                              a.stored->blocks() == b.stored->blocks()
-                                  ? message("as many, ", a.stored->blocks(), ", at other places")
-                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
-                              "): bring both to one pattern with set_pattern"));
-  return both;
-}
+extent join(const char* operation, extent const& a, extent const& b);
 
 /// Where the result of an elementwise operation on two operands lies.
 constexpr domain join(domain a, domain b) {
@@ -3445,6 +3606,45 @@ template <class T>
 concept activation = expression<T> && held<T>::laid_over == domain::panels;
 template <class T>
 concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_size const& now) {
+  if (built.rows == now.rows && built.cols == now.cols)
+    throw shape_error(
+        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
+                ") has changed since the statement was written: write the statement behind the change"));
+  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
+                            ") when the statement was written and is (", now.rows, ", ", now.cols,
+                            ") now: write the statement behind the change"));
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
+                                            std::int64_t right) {
+  if (left >= 0 && right >= 0 && left != right)
+    throw shape_error(
+        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
+  return left >= 0 ? left : right;
+}
+
+TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
+  extent both{join(operation, "features", a.features, b.features),
+              join(operation, "tokens", a.tokens, b.tokens),
+              join(operation, "rows", a.rows, b.rows),
+              join(operation, "columns", a.cols, b.cols),
+              join(operation, "rows in a block", a.block_rows, b.block_rows),
+              join(operation, "columns in a block", a.block_cols, b.block_cols),
+              a.stored ? a.stored : b.stored};
+  if (a.stored && b.stored && !(*a.stored == *b.stored))
+    throw shape_error(message("[", operation, "] the matrices store different blocks (",
+                              a.stored->blocks() == b.stored->blocks()
+                                  ? message("as many, ", a.stored->blocks(), ", at other places")
+                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
+                              "): bring both to one pattern with set_pattern"));
+  return both;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::expr
 #endif
@@ -4908,16 +5108,7 @@ template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
 
-TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
-  if (features == inner) return;
-  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
-  if (features < 0)
-    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
-                              " but x, the same for every feature, has no number of them: store it in a "
-                              "panel_matrix first"));
-  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
-                            features, " features"));
-}
+void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
@@ -5070,6 +5261,25 @@ template <class Product> auto sampled(Product product) {
     return expr::number{0};  // so that no second error follows
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
+  if (features == inner) return;
+  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
+  if (features < 0)
+    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
+                              " but x, the same for every feature, has no number of them: store it in a "
+                              "panel_matrix first"));
+  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
+                            features, " features"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -5232,25 +5442,11 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
+void check_size(const char* what, std::int64_t to, std::int64_t from);
 
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
-TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
-  if (to.stored && from.stored && !(*to.stored == *from.stored))
-    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
-                              " blocks but the expression ", from.stored->blocks(),
-                              " others: bring both to one pattern with set_pattern"));
-}
+void check_sizes(extent const& to, extent const& from);
 
 template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is part of the kernel
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
@@ -5356,6 +5552,32 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
                                                       value{std::move(statement.value), key}};
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
+  if (from >= 0 && to != from)
+    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
+}
+
+TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
+  check_size("features", to.features, from.features);
+  check_size("tokens", to.tokens, from.tokens);
+  check_size("rows", to.rows, from.rows);
+  check_size("columns", to.cols, from.cols);
+  check_size("rows in a block", to.block_rows, from.block_rows);
+  check_size("columns in a block", to.block_cols, from.block_cols);
+  if (to.stored && from.stored && !(*to.stored == *from.stored))
+    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
+                              " blocks but the expression ", from.stored->blocks(),
+                              " others: bring both to one pattern with set_pattern"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7119,11 +7341,7 @@ struct block_size {
 
 namespace detail {
 
-inline void check_block(const char* operation, block_size block) {
-  if (block.rows < 1 || block.cols < 1)
-    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
-                              " elements: both numbers must be at least 1"));
-}
+void check_block(const char* operation, block_size block);
 
 /// The number of blocks that cover `elements` ≥ 0 elements; block ≥ 1.
 inline int blocks_over(int elements, int block) {
@@ -7133,8 +7351,49 @@ inline int blocks_over(int elements, int block) {
 /// The pattern whose row i has the columns that list(i, columns) appends to `columns`, ascending.
 ///   Lists every row twice: the first time only counts, so that a pattern that is too large is refused before
 ///   it is allocated, and a full one never becomes a list.
-TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
-                                            function_ref<void(int, std::vector<std::int32_t>&)> list) {
+pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                        function_ref<void(int, std::vector<std::int32_t>&)> list);
+
+void check_same_grid(const char* operation, pattern const& a, pattern const& b);
+
+}  // namespace detail
+
+/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
+pattern operator|(pattern const& a, pattern const& b);
+
+/// The blocks that both a and b store (intersection).
+pattern operator&(pattern const& a, pattern const& b);
+
+/// The blocks that a stores and b does not (difference).
+pattern operator-(pattern const& a, pattern const& b);
+
+/// Block (j, i) for every block (i, j) of p.
+pattern transposed(pattern const& p);
+
+/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
+/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
+/// if its coarse one is.
+///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
+///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
+///   the other.
+pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to);
+
+/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
+/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
+pattern product_pattern(pattern const& a, pattern const& b);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void check_block(const char* operation, block_size block) {
+  if (block.rows < 1 || block.cols < 1)
+    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
+                              " elements: both numbers must be at least 1"));
+}
+
+TESSERA_COLD TESSERA_BODY pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                                                  function_ref<void(int, std::vector<std::int32_t>&)> list) {
   check_grid(operation, block_rows, block_cols);
   std::vector<std::int32_t> row;
   std::int64_t stored = 0;
@@ -7157,7 +7416,7 @@ TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_row
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
 
-inline void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
+TESSERA_BODY void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
   if (a.block_rows() != b.block_rows() || a.block_cols() != b.block_cols())
     throw shape_error(message("[", operation, "] the left pattern has a grid of ", a.block_rows(), " x ",
                               a.block_cols(), " blocks but the right one ", b.block_rows(), " x ",
@@ -7175,43 +7434,33 @@ pattern join_rows(const char* operation, pattern const& a, pattern const& b, Joi
 
 }  // namespace detail
 
-/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
-inline pattern operator|(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern | pattern", a, b);
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
 }
 
-/// The blocks that both a and b store (intersection).
-inline pattern operator&(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern & pattern", a, b);
   if (a.is_dense()) return b;
   if (b.is_dense()) return a;
   return detail::join_rows("pattern & pattern", a, b, [](auto... range) { std::set_intersection(range...); });
 }
 
-/// The blocks that a stores and b does not (difference).
-inline pattern operator-(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator-(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern - pattern", a, b);
   return detail::join_rows("pattern - pattern", a, b, [](auto... range) { std::set_difference(range...); });
 }
 
-/// Block (j, i) for every block (i, j) of p.
-inline pattern transposed(pattern const& p) {
+TESSERA_BODY pattern transposed(pattern const& p) {
   if (p.is_dense()) return pattern::dense(p.block_cols(), p.block_rows());
   const auto start = p.col_start(), rows = p.rows();
   return pattern::from_right_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
                                   {rows.begin(), rows.end()});
 }
 
-/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
-/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
-/// if its coarse one is.
-///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
-///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
-///   the other.
-inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
+TESSERA_BODY pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
   const char* const operation = "reblocked";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, from);
@@ -7249,9 +7498,7 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
-/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
-/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
-inline pattern product_pattern(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
@@ -7280,6 +7527,8 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
     }
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7354,14 +7603,7 @@ class pattern_moves {
   };
 
   /// Throws shape_error if the grids differ.
-  pattern_moves(pattern const& from, pattern const& to)
-      : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
-    detail::check_same_grid("pattern_moves", from, to);
-    detail::for_each_change<detail::slot_order::ascending>(
-        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
-        [&](std::int32_t here) { add(here); });
-    order_moves();
-  }
+  pattern_moves(pattern const& from, pattern const& to);
 
   /// An empty list with room: call keep or add for every slot of the new pattern in ascending order, then
   /// order_moves.
@@ -7377,16 +7619,7 @@ class pattern_moves {
   /// Orders the moves so that they can be made within one array: none reaches a slot whose block has still to
   /// move. Neither kind of block overtakes another, so a stretch of blocks that all move up only has to begin
   /// at its upper end, and never meets its neighbours.
-  void order_moves() {
-    kept_.resize(kept_count_);
-    new_.resize(new_count_);
-    const auto moves_up = [](move const& m) { return m.to > m.from; };
-    for (auto at = kept_.begin(); at != kept_.end();) {
-      const auto first = std::find_if(at, kept_.end(), moves_up);
-      at = std::find_if_not(first, kept_.end(), moves_up);
-      std::reverse(first, at);
-    }
-  }
+  void order_moves();
 
   /// The blocks that stay.
   std::vector<move> const& kept() const { return kept_; }
@@ -7398,6 +7631,30 @@ class pattern_moves {
   std::vector<std::int32_t> new_;
   std::size_t kept_count_ = 0, new_count_ = 0;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern_moves::pattern_moves(pattern const& from, pattern const& to)
+    : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
+  detail::check_same_grid("pattern_moves", from, to);
+  detail::for_each_change<detail::slot_order::ascending>(
+      from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+      [&](std::int32_t here) { add(here); });
+  order_moves();
+}
+
+TESSERA_BODY void pattern_moves::order_moves() {
+  kept_.resize(kept_count_);
+  new_.resize(new_count_);
+  const auto moves_up = [](move const& m) { return m.to > m.from; };
+  for (auto at = kept_.begin(); at != kept_.end();) {
+    const auto first = std::find_if(at, kept_.end(), moves_up);
+    at = std::find_if_not(first, kept_.end(), moves_up);
+    std::reverse(first, at);
+  }
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7930,13 +8187,7 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
 }
 
 /// Runs a plan, and adds the totals that it leaves there.
-TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(totals);
-  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
-}
+double sum_of(context& ctx, plan& p, operand const& totals);
 
 }  // namespace eval
 
@@ -7956,6 +8207,22 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   else
     return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -8118,23 +8385,7 @@ template <class Part> auto concatenated(Part&& part) {
 }
 
 /// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
-TESSERA_COLD inline void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
-  std::int64_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].features < 0 || parts[i].tokens < 0)
-      throw shape_error(
-          message("[concat_features] part ", i,
-                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
-    if (parts[i].tokens != parts[0].tokens)
-      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
-                                " tokens but part 0 has ", parts[0].tokens));
-    if (first % lane != 0)
-      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
-                                " features share a lane, so each part but the last must have a multiple of ",
-                                lane, " features"));
-    first += parts[i].features;
-  }
-}
+void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
@@ -8162,6 +8413,32 @@ auto concat_features(Parts&&... parts) {
     return (expr::hold(std::forward<Parts>(parts)), ...);
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -9449,39 +9726,13 @@ template <class Block, bool Transposed>
 using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
 /// The blocks of some lines, where they stand in W.
-TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
-                                         operand const& weights, std::int64_t block_bytes) {
-  if (!index.has_slots())
-    return read_once(d,
-                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
-  for (int i = lines.first; i < lines.last; ++i) {
-    const kernels::block_line line = index.line(i);
-    for (int b = 0; b < line.count; ++b)
-      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
-  }
-}
+void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
+                     operand const& weights, std::int64_t block_bytes);
 
 /// The lanes of a panel of x that the blocks of some lines are multiplied by.
 ///   lane_features   features that share a lane
-TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_index const& index, range lines,
-                                          int block_cols, touched_bytes const& panel, int lane_features) {
-  const auto width = std::size_t(index.width());
-  const auto used = std::make_unique<bool[]>(width);
-  for (int i = lines.first; i < lines.last; ++i)
-    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
-  for (std::size_t first = 0, last; first < width; first = last) {
-    for (last = first; last < width && used[last] == used[first];) ++last;
-    if (!used[first]) continue;
-    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
-    touched_bytes part = panel;
-    part.at += std::uintptr_t(first_lane * panel.stride);
-    part.count =
-        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
-        first_lane;
-    read_once(d, part);
-  }
-}
+void describe_columns(task_description& d, kernels::block_index const& index, range lines, int block_cols,
+                      touched_bytes const& panel, int lane_features);
 
 /// The blocks of W in the order of the lines of W, or each transposed in that of Wᵀ; `Beside` blocks of a
 /// line side by side. A tile is a range of lines.
@@ -9619,6 +9870,44 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
   p.add(order, body);
   return body.to;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void describe_blocks(task_description& d, kernels::block_index const& index,
+                                               range lines, operand const& weights,
+                                               std::int64_t block_bytes) {
+  if (!index.has_slots())
+    return read_once(d,
+                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+  for (int i = lines.first; i < lines.last; ++i) {
+    const kernels::block_line line = index.line(i);
+    for (int b = 0; b < line.count; ++b)
+      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void describe_columns(task_description& d, kernels::block_index const& index,
+                                                range lines, int block_cols, touched_bytes const& panel,
+                                                int lane_features) {
+  const auto width = std::size_t(index.width());
+  const auto used = std::make_unique<bool[]>(width);
+  for (int i = lines.first; i < lines.last; ++i)
+    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
+  for (std::size_t first = 0, last; first < width; first = last) {
+    for (last = first; last < width && used[last] == used[first];) ++last;
+    if (!used[first]) continue;
+    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
+    touched_bytes part = panel;
+    part.at += std::uintptr_t(first_lane * panel.stride);
+    part.count =
+        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
+        first_lane;
+    read_once(d, part);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -11252,43 +11541,14 @@ void matrix_product(stored_blocks<A> const& a, stored_blocks<B> const& b, block_
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
-inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
-  constexpr int some = 1 << 14;  // columns at a time
-  bool stored[some] = {};        // by the present block row
-  bool all = true;
-  for (int first = 0; first < c.block_cols() && all; first += some) {
-    const int last = std::min(some, c.block_cols() - first) + first;
-    const auto columns = [=](pattern const& of, int row) {
-      return kernels::columns_between(index_of(of).line(row), first, last);
-    };
-    for (int i = 0; i < a.block_rows() && all; ++i) {
-      for (const int j : columns(c, i)) stored[j - first] = true;
-      for (const int k : a.row(i))
-        for (const int j : columns(b, k)) all &= stored[j - first];
-      for (const int j : columns(c, i)) stored[j - first] = false;
-    }
-  }
-  return all;
-}
+bool stores_product(pattern const& a, pattern const& b, pattern const& c);
 
 /// The number of blocks of a·b that `c` does not store.
-TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
-  std::int64_t lost = 0;
-  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
-  for (int i = 0; i < a.block_rows(); ++i) {
-    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
-    for (const int k : a.row(i))
-      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
-  }
-  return lost;
-}
+std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c);
 
 /// The blocks of some lines of a matrix in blocks of `block_bytes`.
-TESSERA_COLD inline touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
-                                                  range lines, std::int64_t block_bytes) {
-  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-          index.blocks(lines.first, lines.last) * block_bytes};
-}
+touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index, range lines,
+                              std::int64_t block_bytes);
 
 /// c = a·b, or c += a·b, row by row. A tile is a range of block rows.
 template <class A, class B, class C, int Rows, int Inner, int Cols> struct matrix_product_body {
@@ -11372,12 +11632,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
-TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
-  if (!to.is_dense() && !stores_product(a, b, to))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
-                              " blocks of the product are not stored by c and would be lost: give c "
-                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
-}
+void require_stores_product(pattern const& a, pattern const& b, pattern const& to);
 
 template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
@@ -11422,6 +11677,53 @@ TESSERA_COLD void lower(
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  constexpr int some = 1 << 14;  // columns at a time
+  bool stored[some] = {};        // by the present block row
+  bool all = true;
+  for (int first = 0; first < c.block_cols() && all; first += some) {
+    const int last = std::min(some, c.block_cols() - first) + first;
+    const auto columns = [=](pattern const& of, int row) {
+      return kernels::columns_between(index_of(of).line(row), first, last);
+    };
+    for (int i = 0; i < a.block_rows() && all; ++i) {
+      for (const int j : columns(c, i)) stored[j - first] = true;
+      for (const int k : a.row(i))
+        for (const int j : columns(b, k)) all &= stored[j - first];
+      for (const int j : columns(c, i)) stored[j - first] = false;
+    }
+  }
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
+  for (int i = 0; i < a.block_rows(); ++i) {
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
+  }
+  return lost;
+}
+
+TESSERA_COLD TESSERA_BODY touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
+                                                        range lines, std::int64_t block_bytes) {
+  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+          index.blocks(lines.first, lines.last) * block_bytes};
+}
+
+TESSERA_COLD TESSERA_BODY void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
+  if (!to.is_dense() && !stores_product(a, b, to))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
+                              " blocks of the product are not stored by c and would be lost: give c "
+                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -13654,49 +13956,10 @@ class sequences {
   /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
   /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
   /// sequence has more keys than tokens.
-  TESSERA_COLD explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
-      : offsets_(std::move(offsets)), keys_(std::move(valid)) {
-    if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (end(i) < begin(i))
-        throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
-                                  begin(i), ": offsets may not decrease"));
-    if (keys_.empty())
-      for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
-    if (std::int64_t(keys_.size()) != count())
-      throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
-                                " sequences: give one for each, or none"));
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (keys(i) < 0 || keys(i) > length(i))
-        throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
-                                  " keys: give 0 to ", length(i)));
-    groups_.push_back(0);
-    for (const std::int64_t offset : offsets_)
-      if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
-        groups_.push_back(offset / panel_tokens);
-    if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
-  }
+  explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {});
 
-  TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
-                                             std::vector<std::int64_t> valid = {}) {
-    std::vector<std::int64_t> offsets{0};
-    for (const std::int64_t length : lengths) {
-      if (length < 0)
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
-                                  ": a sequence cannot have fewer tokens than none"));
-      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-      if (length > most - offsets.back())
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
-                                  offsets.back(), " tokens: there can be at most ", most, " in all"));
-      offsets.push_back(offsets.back() + length);
-    }
-    return sequences(std::move(offsets), std::move(valid));
-  }
-  static sequences of_equal_length(std::int64_t count, std::int64_t length) {
-    if (count < 0)
-      throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
-    return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
-  }
+  static sequences from_lengths(std::span<std::int64_t const> lengths, std::vector<std::int64_t> valid = {});
+  static sequences of_equal_length(std::int64_t count, std::int64_t length);
 
   std::int64_t count() const { return std::int64_t(offsets().size()) - 1; }
   std::int64_t tokens() const { return offsets().back(); }
@@ -13727,6 +13990,56 @@ class sequences {
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets,
+                                               std::vector<std::int64_t> valid)
+    : offsets_(std::move(offsets)), keys_(std::move(valid)) {
+  if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (end(i) < begin(i))
+      throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
+                                begin(i), ": offsets may not decrease"));
+  if (keys_.empty())
+    for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
+  if (std::int64_t(keys_.size()) != count())
+    throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
+                              " sequences: give one for each, or none"));
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (keys(i) < 0 || keys(i) > length(i))
+      throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
+                                " keys: give 0 to ", length(i)));
+  groups_.push_back(0);
+  for (const std::int64_t offset : offsets_)
+    if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
+      groups_.push_back(offset / panel_tokens);
+  if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,
+                                                            std::vector<std::int64_t> valid) {
+  std::vector<std::int64_t> offsets{0};
+  for (const std::int64_t length : lengths) {
+    if (length < 0)
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
+                                ": a sequence cannot have fewer tokens than none"));
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    if (length > most - offsets.back())
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
+                                offsets.back(), " tokens: there can be at most ", most, " in all"));
+    offsets.push_back(offsets.back() + length);
+  }
+  return sequences(std::move(offsets), std::move(valid));
+}
+
+TESSERA_BODY sequences sequences::of_equal_length(std::int64_t count, std::int64_t length) {
+  if (count < 0)
+    throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
+  return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14007,9 +14320,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
 }
 
 /// The same of a mask whose bits are packed.
-inline pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {}) {
-  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
-}
+pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {
 
@@ -14148,8 +14459,26 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
 /// equally likely. Density in (0, 1], else option_error.
 ///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
 ///   block of the grid, and no memory beyond the result.
-TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, double density,
-                                           random_stream const& random) {
+pattern random_pattern(int block_rows, int block_cols, double density, random_stream const& random);
+/// A random pattern from a seed, as the first pattern of a matrix.
+pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed);
+
+/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
+/// n, n, 0) is the lower triangle.
+pattern band_pattern(int block_rows, int block_cols, int lower, int upper);
+
+/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
+/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
+pattern block_diagonal_pattern(int block_rows, int block_cols, int groups);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block) {
+  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
+}
+
+TESSERA_COLD TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density,
+                                                 random_stream const& random) {
   const char* const operation = "random_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (!(density > 0.0 && density <= 1.0))
@@ -14173,15 +14502,13 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   }
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
-/// A random pattern from a seed, as the first pattern of a matrix.
-inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
+
+TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
   return random_pattern(block_rows, block_cols, density,
                         random_stream(seed, random_purpose::initial_pattern));
 }
 
-/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
-/// n, n, 0) is the lower triangle.
-inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
+TESSERA_BODY pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
   return detail::pattern_by_rows("band_pattern", block_rows, block_cols, [&](std::int64_t i, auto& columns) {
     const std::int64_t last = std::min<std::int64_t>(i + upper, block_cols - 1);
     for (std::int64_t j = std::max<std::int64_t>(i - lower, 0); j <= last; ++j)
@@ -14189,9 +14516,7 @@ inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper
   });
 }
 
-/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
-/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
-inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
+TESSERA_BODY pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
   const char* const operation = "block_diagonal_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (groups < 1 || block_rows % groups != 0 || block_cols % groups != 0)
@@ -14204,6 +14529,8 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
     for (int j = first; j < first + width; ++j) columns.push_back(j);
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14226,13 +14553,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-TESSERA_COLD inline void check_values(const char* operation, std::size_t values, std::size_t indices,
-                                      std::int64_t elements) {
-  if (values != checked_multiply(indices, std::size_t(elements)))
-    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
-                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
-                              elements == 1 ? "" : ", those of each block row by row"));
-}
+void check_values(const char* operation, std::size_t values, std::size_t indices, std::int64_t elements);
 
 /// Adds numbers at places of a matrix whose values are zero, and rounds the sums once.
 template <element Element, class Block> class summed_values {
@@ -14352,6 +14673,22 @@ block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows con
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::view(col_numbers), numbers);
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_values(const char* operation, std::size_t values, std::size_t indices,
+                                            std::int64_t elements) {
+  if (values != checked_multiply(indices, std::size_t(elements)))
+    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
+                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
+                              elements == 1 ? "" : ", those of each block row by row"));
+}
+
+}  // namespace detail
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14490,20 +14827,10 @@ template <class T, class Block> std::vector<double> block_sums(block_sparse_matr
 namespace detail {
 
 /// The number of blocks that a density leaves of a grid: rounded, and at least one if the grid has any.
-TESSERA_COLD inline std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
-  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
-}
+std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks);
 
 /// The pattern without the slots that are marked.
-TESSERA_COLD inline pattern without(pattern const& stored, std::vector<char> const& marked) {
-  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
-    auto slot = std::size_t(stored.first_slot(i));
-    for (const std::int32_t j : stored.row(i))
-      if (!marked[slot++]) columns.push_back(j);
-  });
-}
+pattern without(pattern const& stored, std::vector<char> const& marked);
 
 }  // namespace detail
 
@@ -14530,6 +14857,28 @@ template <class Block, class Element = void, class T> auto pruned(matrix_view<T>
   return pruned(std::move(w), density);
 }
 
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
+  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
+}
+
+TESSERA_COLD TESSERA_BODY pattern without(pattern const& stored, std::vector<char> const& marked) {
+  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
+    auto slot = std::size_t(stored.first_slot(i));
+    for (const std::int32_t j : stored.row(i))
+      if (!marked[slot++]) columns.push_back(j);
+  });
+}
+
+}  // namespace detail
+
+#endif
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -14551,10 +14900,7 @@ namespace detail {
 
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
-inline std::string number_text(double number) {
-  const std::string text = general_text(number, 4);
-  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
-}
+std::string number_text(double number);
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
 std::string grid_text(std::int64_t rows, std::int64_t cols, At&& at, Stored&& stored) {
@@ -14597,7 +14943,35 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
 /// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
 /// over
 /// '.' to '#', all.
-inline std::string to_text(pattern const& p) {
+std::string to_text(pattern const& p);
+
+std::string to_text(sequences const& all);
+
+/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
+///   side   width and height of the picture, at most, in pixels
+std::string to_svg(pattern const& p, int side = 512);
+
+template <class T>
+concept printed = requires(T const& of) { to_text(of); } &&
+                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
+
+template <class Traits, printed Printed>
+auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
+  return out << to_text(of).c_str();
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string number_text(double number) {
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_text(pattern const& p) {
   constexpr int most = 64;
   const int side = std::max(1, ceil_div(std::max(p.block_rows(), p.block_cols()), most));
   const int rows = ceil_div(p.block_rows(), side), cols = ceil_div(p.block_cols(), side);
@@ -14621,7 +14995,7 @@ inline std::string to_text(pattern const& p) {
   return text;
 }
 
-inline std::string to_text(sequences const& all) {
+TESSERA_BODY std::string to_text(sequences const& all) {
   std::string text = message(all.count(), " sequences, ", all.tokens(), " tokens:");
   for (std::int64_t i = 0; i < std::min<std::int64_t>(all.count(), 16); ++i) {
     text += message(" ", all.length(i));
@@ -14630,9 +15004,7 @@ inline std::string to_text(sequences const& all) {
   return text + (all.count() > 16 ? " …\n" : "\n");
 }
 
-/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
-///   side   width and height of the picture, at most, in pixels
-inline std::string to_svg(pattern const& p, int side = 512) {
+TESSERA_BODY std::string to_svg(pattern const& p, int side) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
   const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
@@ -14654,14 +15026,7 @@ inline std::string to_svg(pattern const& p, int side = 512) {
   return text + "\"/></svg>\n";
 }
 
-template <class T>
-concept printed = requires(T const& of) { to_text(of); } &&
-                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
-
-template <class Traits, printed Printed>
-auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
-  return out << to_text(of).c_str();
-}
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14686,21 +15051,28 @@ struct attention_heads {
 
   attention_heads(int all) : queries(all), keys(all) {}
   /// Throws option_error.
-  TESSERA_COLD attention_heads(int of_queries, int of_keys) : queries(of_queries), keys(of_keys) {
-    if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
-    int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
-    while (queries % below != 0) --below;
-    while (above < queries && queries % above != 0) ++above;
-    throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
-                               " of keys and values: the latter must divide the former: make them ", below,
-                               below == above ? message("") : message(" or ", above)));
-  }
+  attention_heads(int of_queries, int of_keys);
 
   /// Heads of queries for each of keys.
   int group() const { return queries / keys; }
   /// Those in qkv.
   int all() const { return queries + 2 * keys; }
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
+    : queries(of_queries), keys(of_keys) {
+  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
+  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
+  while (queries % below != 0) --below;
+  while (above < queries && queries % above != 0) ++above;
+  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
+                             " of keys and values: the latter must divide the former: make them ", below,
+                             below == above ? message("") : message(" or ", above)));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -16476,13 +16848,8 @@ template <class T> struct token_choice_body {
 };
 
 /// Throws shape_error, with the place, unless every index is in 0 … end - 1.
-inline void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
-                            std::int64_t end, const char* hint = "") {
-  for (std::size_t i = 0; i < index.size(); ++i)
-    if (index[i] < 0 || index[i] >= end)
-      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
-                                what, ": 0 … ", end - 1, " are possible", hint));
-}
+void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
+                     std::int64_t end, const char* hint = "");
 
 template <class T, class Value, class Block>
 void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
@@ -16631,6 +16998,22 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
   statement.check();
   return statement;
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_BODY void require_indices(const char* operation, const char* what,
+                                  std::span<std::int32_t const> index, std::int64_t end, const char* hint) {
+  for (std::size_t i = 0; i < index.size(); ++i)
+    if (index[i] < 0 || index[i] >= end)
+      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
+                                what, ": 0 … ", end - 1, " are possible", hint));
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif

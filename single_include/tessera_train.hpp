@@ -689,9 +689,17 @@ template <class T> class array_ref {
 
 namespace tessera { inline namespace TESSERA_ISA {
 
+/// `number` with at most so many digits that count, as "%g" of printf writes it.
+std::string general_text(double number, int digits);
+/// `number` with so many digits after the point, as "%f" of printf writes it.
+std::string fixed_text(double number, int digits);
+
+#ifdef TESSERA_BODY
+
 namespace detail {
+
 /// What printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD inline std::string with_point(char const* printed) {
+TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {
     const char c = *printed;
@@ -702,20 +710,22 @@ TESSERA_COLD inline std::string with_point(char const* printed) {
   }
   return text;
 }
+
 }  // namespace detail
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
-TESSERA_COLD inline std::string general_text(double number, int digits) {
+TESSERA_COLD TESSERA_BODY std::string general_text(double number, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*g", digits, number);
   return detail::with_point(text);
 }
-/// `number` with so many digits after the point, as "%f" of printf writes it.
-TESSERA_COLD inline std::string fixed_text(double number, int digits) {
+
+TESSERA_COLD TESSERA_BODY std::string fixed_text(double number, int digits) {
   char text[400];  // a double has up to 309 digits before the point
   std::snprintf(text, sizeof text, "%.*f", digits, number);
   return detail::with_point(text);
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -762,28 +772,18 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
-  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
+  message_part(const char* text);
+  message_part(std::string const& text);
   template <std::integral Integer>
   message_part(Integer n)
       : message_part(n < 0,
                      n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
-  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
+  message_part(double number);
 
-  TESSERA_COLD void append_to(std::string& all) const {
-    char digits[40];
-    if (kind_ == kind::text)
-      all.append(text_, size_);
-    else if (kind_ == kind::integer)
-      all.append(digits, std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "",
-                                                   magnitude_)));
-    else
-      all += general_text(number_, 10);
-  }
+  void append_to(std::string& all) const;
 
  private:
-  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
-      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+  message_part(bool negative, unsigned long long magnitude);
 
   enum class kind { text, integer, real };
   const char* text_ = nullptr;
@@ -795,16 +795,44 @@ class message_part {
 };
 
 // One function for all messages, out of the way: every call would else be expanded where it stands.
-TESSERA_COLD inline std::string message(std::initializer_list<message_part> parts) {
-  std::string all;
-  for (message_part const& part : parts) part.append_to(all);
-  return all;
-}
+std::string message(std::initializer_list<message_part> parts);
 
 /// Joins texts and numbers to one message.
 template <class... Part> std::string message(Part const&... part) {
   return message(std::initializer_list<message_part>{message_part(part)...});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(const char* text)
+    : text_(text), size_(std::strlen(text)) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(std::string const& text)
+    : text_(text.data()), size_(text.size()) {}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(double number) : number_(number), kind_(kind::real) {}
+
+TESSERA_COLD TESSERA_BODY void message_part::append_to(std::string& all) const {
+  char digits[40];
+  if (kind_ == kind::text)
+    all.append(text_, size_);
+  else if (kind_ == kind::integer)
+    all.append(digits,
+               std::size_t(std::snprintf(digits, sizeof digits, "%s%llu", negative_ ? "-" : "", magnitude_)));
+  else
+    all += general_text(number_, 10);
+}
+
+TESSERA_COLD TESSERA_BODY message_part::message_part(bool negative, unsigned long long magnitude)
+    : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
+
+TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part> parts) {
+  std::string all;
+  for (message_part const& part : parts) part.append_to(all);
+  return all;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1074,7 +1102,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 /// all threads of a process until it executes another program, and from then on refuses signal stacks too
 /// small for the unit's registers (8 KB more). False where the code was not compiled for one; true for one in
 /// plain C++.
-TESSERA_COLD inline bool amx_permitted() {
+bool amx_permitted();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY bool amx_permitted() {
 #if defined(TESSERA_EMULATED_AMX)
   return true;
 #elif defined(TESSERA_HARDWARE_AMX) && defined(__linux__)
@@ -1102,6 +1134,8 @@ TESSERA_COLD inline bool amx_permitted() {
 #endif
 }
 
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
@@ -1124,7 +1158,15 @@ struct machine {
 
 /// A worker of `on` that chooses among its engines as another CPU does, of `cpu_models`. Throws option_error
 /// if there is none of this name, machine_error if it has a matrix unit that `on` lacks.
-TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
+machine as_on_cpu(machine on, std::string const& name);
+
+/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
+/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
+machine this_machine();
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name) {
   std::string names;
   for (cpu_model const& cpu : cpu_models) {
     if (cpu.name == name) {
@@ -1140,14 +1182,14 @@ TESSERA_COLD inline machine as_on_cpu(machine on, std::string const& name) {
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
 
-/// A worker on this CPU, with all of its engines; or, if the environment variable TESSERA_CPU names one of
-/// `cpu_models`, one that chooses as that does: with the same instruction set it computes the same bits.
-TESSERA_COLD inline machine this_machine() {
+TESSERA_COLD TESSERA_BODY machine this_machine() {
   machine m{.family = this_cpu_family()};
   if (exec::amx_permitted()) m.engines.allow(engine::amx);
   char const* const other = std::getenv("TESSERA_CPU");
   return other && *other ? as_on_cpu(m, other) : m;
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1198,12 +1240,9 @@ struct task_description {
   std::int64_t panel = -1;
   bool streams = false;
 
-  TESSERA_COLD void read(touched_bytes const& bytes) { reads.push_back(bytes); }
-  TESSERA_COLD void write(touched_bytes const& bytes) { writes.push_back(bytes); }
-  TESSERA_COLD void multiply(block_product const& by) {
-    products.push_back(by);
-    multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
-  }
+  void read(touched_bytes const& bytes);
+  void write(touched_bytes const& bytes);
+  void multiply(block_product const& by);
 };
 
 /// The tasks between two barriers of a run: none of them waits for another.
@@ -1259,6 +1298,21 @@ concept stand_in = requires(E const& e) {
   { e.stands_for() } -> std::convertible_to<machine>;
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void task_description::read(touched_bytes const& bytes) { reads.push_back(bytes); }
+
+TESSERA_COLD TESSERA_BODY void task_description::write(touched_bytes const& bytes) {
+  writes.push_back(bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void task_description::multiply(block_product const& by) {
+  products.push_back(by);
+  multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
@@ -1313,27 +1367,7 @@ inline bool overlap(operand const& a, operand const& b) {
 enum class relation : std::uint8_t { none, same_tile, anywhere };
 
 /// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
-TESSERA_COLD inline relation shared_tiles(operand const& a, operand const& b) {
-  if (!overlap(a, b)) return relation::none;
-  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
-    return relation::anywhere;
-  if (a.stride == 0) return relation::same_tile;
-  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
-  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) {
-    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
-    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
-    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
-    return stride - row + (last - 1) % row + 1;
-  };
-  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
-  relation all = relation::none;
-  const std::int64_t nearest = -apart / stride;
-  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
-    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
-      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
-  return all;
-}
+relation shared_tiles(operand const& a, operand const& b);
 
 /// The part of a step to compute, and the addresses of its memory.
 struct tile {
@@ -1389,14 +1423,72 @@ struct step : step_form {
   explicit step(step_form const& form) : step_form(form) {}
 };
 
+/// Whether two steps have the same tiles.
+inline bool cut_alike(step const& a, step const& b) {
+  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+}
+
 /// An operand that a step reads or writes.
 struct access : operand {
   bool writes;
 };
 
+/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
+relation shared_tiles(array_ref<access> a, array_ref<access> b);
+
 /// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
 /// another tensor in the same memory, which may be borrowed.
-TESSERA_COLD inline void require_in_place(array_ref<access> all) {
+void require_in_place(array_ref<access> all);
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written);
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
+  relation all = relation::none;
+  for (access const& x : a)
+    for (access const& y : b)
+      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
   for (access const& to : all)
     for (access const& from : all) {
       if (!to.writes || from.writes || to.owner != memory::user) continue;
@@ -1412,25 +1504,13 @@ TESSERA_COLD inline void require_in_place(array_ref<access> all) {
     }
 }
 
-/// A step under construction.
-struct step_draft : step_form {
-  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
-  int accesses = 0;
-  access accessed[most_accesses];
+TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
+  if (accesses == most_accesses)
+    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+  return accessed[accesses++] = {o, is_written};
+}
 
-  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
-
-  operand const& reads(operand const& o) { return add(o, false); }
-  operand const& writes(operand const& o) { return add(o, true); }
-  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
-
- private:
-  operand const& add(operand const& o, bool is_written) {
-    if (accesses == most_accesses)
-      throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
-    return accessed[accesses++] = {o, is_written};
-  }
-};
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -1581,18 +1661,10 @@ enum class index_order { ascending, any };
 
 namespace detail {
 
-TESSERA_COLD inline void check_grid(const char* operation, int block_rows, int block_cols) {
-  if (block_rows < 0 || block_cols < 0)
-    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
-                              ": neither number may be negative"));
-}
+void check_grid(const char* operation, int block_rows, int block_cols);
 
 /// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-TESSERA_COLD inline void check_stored(const char* operation, std::int64_t stored) {
-  if (stored > std::numeric_limits<std::int32_t>::max())
-    throw shape_error(message("[", operation, "] ", stored,
-                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
-}
+void check_stored(const char* operation, std::int64_t stored);
 
 /// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
 ///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
@@ -1667,37 +1739,16 @@ class pattern {
   pattern& operator=(pattern const&) = default;
 
   /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  TESSERA_COLD static pattern dense(int block_rows, int block_cols) {
-    detail::check_grid("pattern::dense", block_rows, block_cols);
-    const std::int64_t stored = std::int64_t{block_rows} * block_cols;
-    detail::check_stored("pattern::dense", stored);
-    data all(block_rows, block_cols, stored);
-    all.cols = counting(block_cols, 1);
-    all.rows = counting(block_rows, 1);
-    all.col_slots = counting(block_rows, block_cols);
-    return pattern(std::move(all));
-  }
+  static pattern dense(int block_rows, int block_cols);
 
   /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
   /// shape_error, with the position, for anything else.
   static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                           std::vector<std::int32_t> cols) {
-    detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols,
-                             span_of(row_start), span_of(cols));
-    return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
-  }
+                           std::vector<std::int32_t> cols);
 
   /// A pattern from an index that is right by the way it was made: nothing is checked.
   static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                 std::vector<std::int32_t> cols) {
-    const auto stored = static_cast<std::int64_t>(cols.size());
-    if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
-    data some(block_rows, block_cols, stored);
-    some.row_start = std::move(row_start);
-    some.cols = std::move(cols);
-    some.index_columns();
-    return pattern(std::move(some));
-  }
+                                 std::vector<std::int32_t> cols);
 
   int block_rows() const { return data_->block_rows; }
   int block_cols() const { return data_->block_cols; }
@@ -1761,19 +1812,7 @@ class pattern {
   std::uint64_t serial() const { return data_->serial; }
   /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
   /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
-  TESSERA_COLD std::uint64_t hash() const {
-    std::uint64_t h = 0xcbf29ce484222325u;
-    const auto add = [&h](std::int32_t n) {
-      h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-      h ^= h >> 32;
-    };
-    add(block_rows());
-    add(block_cols());
-    if (is_dense()) return h;
-    for (const std::int32_t n : row_start()) add(n);
-    for (const std::int32_t n : cols()) add(n);
-    return h;
-  }
+  std::uint64_t hash() const;
   /// Memory of both indexes, shared by all copies.
   std::size_t size_bytes() const {
     return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
@@ -1805,44 +1844,116 @@ class pattern {
     bool is_dense() const { return row_start.empty(); }
 
     /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
-    void index_columns() {
-      col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
-      rows = std::vector<std::int32_t>(cols.size());
-      col_slots = std::vector<std::int32_t>(cols.size());
-      std::int32_t* const start = col_start.data();
-      for (const std::int32_t j : cols) ++start[j + 1];
-      for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
-      std::vector<std::int32_t> next(col_start);
-      for (int i = 0; i < block_rows; ++i)
-        for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
-          const std::int32_t at = next.data()[cols.data()[slot]]++;
-          rows.data()[at] = i;
-          col_slots.data()[at] = slot;
-        }
-    }
+    void index_columns();
   };
 
-  TESSERA_COLD explicit pattern(data&& content) {
-    content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
-    data_ = std::make_shared<const data>(std::move(content));
-  }
+  explicit pattern(data&& content);
 
-  static data const& no_grid() noexcept {
-    static const data none(0, 0, 0);
-    return none;
-  }
+  static data const& no_grid() noexcept;
 
   /// 0, step, 2 step, …
-  static std::vector<std::int32_t> counting(int count, std::int32_t step) {
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-    std::int32_t i = 0;
-    for (std::int32_t& n : numbers) n = step * i++;
-    return numbers;
-  }
+  static std::vector<std::int32_t> counting(int count, std::int32_t step);
 
   inline static std::atomic<std::uint64_t> next_serial_{2};
   std::shared_ptr<const data> data_;
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
+}
+
+TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
+  detail::check_grid("pattern::dense", block_rows, block_cols);
+  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+  detail::check_stored("pattern::dense", stored);
+  data all(block_rows, block_cols, stored);
+  all.cols = counting(block_cols, 1);
+  all.rows = counting(block_rows, 1);
+  all.col_slots = counting(block_rows, block_cols);
+  return pattern(std::move(all));
+}
+
+TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                        std::vector<std::int32_t> cols) {
+  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
+                           span_of(cols));
+  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
+                                              std::vector<std::int32_t> row_start,
+                                              std::vector<std::int32_t> cols) {
+  const auto stored = static_cast<std::int64_t>(cols.size());
+  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+  data some(block_rows, block_cols, stored);
+  some.row_start = std::move(row_start);
+  some.cols = std::move(cols);
+  some.index_columns();
+  return pattern(std::move(some));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  const auto add = [&h](std::int32_t n) {
+    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+    h ^= h >> 32;
+  };
+  add(block_rows());
+  add(block_cols());
+  if (is_dense()) return h;
+  for (const std::int32_t n : row_start()) add(n);
+  for (const std::int32_t n : cols()) add(n);
+  return h;
+}
+
+TESSERA_BODY void pattern::data::index_columns() {
+  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+  rows = std::vector<std::int32_t>(cols.size());
+  col_slots = std::vector<std::int32_t>(cols.size());
+  std::int32_t* const start = col_start.data();
+  for (const std::int32_t j : cols) ++start[j + 1];
+  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+  std::vector<std::int32_t> next(col_start);
+  for (int i = 0; i < block_rows; ++i)
+    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+      const std::int32_t at = next.data()[cols.data()[slot]]++;
+      rows.data()[at] = i;
+      col_slots.data()[at] = slot;
+    }
+}
+
+TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
+  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+  data_ = std::make_shared<const data>(std::move(content));
+}
+
+TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
+  static const data none(0, 0, 0);
+  return none;
+}
+
+TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  std::int32_t i = 0;
+  for (std::int32_t& n : numbers) n = step * i++;
+  return numbers;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -1966,11 +2077,17 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
-TESSERA_COLD inline void read_once(task_description& d, touched_bytes const& bytes) {
+void read_once(task_description& d, touched_bytes const& bytes);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
   for (touched_bytes const& known : d.reads)
     if (known == bytes) return;
   if (bytes.all() > 0) d.read(bytes);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -2062,13 +2179,7 @@ struct tensor_memory {
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-TESSERA_COLD inline std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  std::size_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) ||
-      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
-    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
-  return product;
-}
+std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
 /// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
@@ -2176,6 +2287,18 @@ template <class T> class aligned_array {
   bool borrows_ = false;
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+#endif
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -2197,7 +2320,32 @@ namespace tessera { inline namespace TESSERA_ISA { namespace exec {
 namespace detail {
 
 /// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
-TESSERA_COLD inline int read_numbers(std::string const& path, long long (&numbers)[2]) {
+int read_numbers(std::string const& path, long long (&numbers)[2]);
+
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+int quota_cores(std::string const& folder);
+
+/// The tightest quota of the control group at root + path and of all above it.
+int quota_cores_up_to(std::string const& root, std::string path);
+
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+char const* group_path(char const* line);
+
+int affinity_cores();
+
+}  // namespace detail
+
+/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
+/// control groups (containers) where these are mounted as usual. At least 1.
+int available_threads();
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
   std::FILE* const file = std::fopen(path.c_str(), "r");
   if (!file) return 0;
   const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
@@ -2205,9 +2353,7 @@ TESSERA_COLD inline int read_numbers(std::string const& path, long long (&number
   return found;
 }
 
-/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
-/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
-TESSERA_COLD inline int quota_cores(std::string const& folder) {
+TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
   long long quota[2] = {}, period[2] = {};
   if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
     period[0] = quota[1];
@@ -2218,17 +2364,14 @@ TESSERA_COLD inline int quota_cores(std::string const& folder) {
   return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
 }
 
-/// The tightest quota of the control group at root + path and of all above it.
-TESSERA_COLD inline int quota_cores_up_to(std::string const& root, std::string path) {
+TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
   for (; path.size() > 1; path.resize(path.rfind('/')))
     cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }
 
-/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
-/// controllers) or, of version 1, that with the cpu controller; else null.
-TESSERA_COLD inline char const* group_path(char const* line) {
+TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
   char const* const controllers = std::strchr(line, ':');
   char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
   if (!path) return nullptr;
@@ -2239,7 +2382,7 @@ TESSERA_COLD inline char const* group_path(char const* line) {
   return nullptr;
 }
 
-TESSERA_COLD inline int affinity_cores() {
+TESSERA_COLD TESSERA_BODY int affinity_cores() {
 #ifdef __linux__
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
@@ -2249,9 +2392,7 @@ TESSERA_COLD inline int affinity_cores() {
 
 }  // namespace detail
 
-/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
-/// control groups (containers) where these are mounted as usual. At least 1.
-TESSERA_COLD inline int available_threads() {
+TESSERA_COLD TESSERA_BODY int available_threads() {
   int threads = detail::affinity_cores();
   if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
     char line[4096];
@@ -2265,6 +2406,8 @@ TESSERA_COLD inline int available_threads() {
   }
   return std::max(threads, 1);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2325,16 +2468,7 @@ class index_ranges {
   /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
   /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
   /// before is visible to whoever takes an index.
-  int deal(int count) {
-    const int used = std::min(parts_, count);
-    failed_.store(false, std::memory_order_relaxed);
-    for (int part = 0; part < parts_; ++part) {
-      const bool empty = part >= used;
-      at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
-                     std::memory_order_release);
-    }
-    return used;
-  }
+  int deal(int count);
 
   /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
   /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
@@ -2355,10 +2489,7 @@ class index_ranges {
   }
 
   /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
-  void rethrow_failure() {
-    if (failed_.exchange(false, std::memory_order_relaxed))
-      std::rethrow_exception(std::exchange(failure_, nullptr));
-  }
+  void rethrow_failure();
 
  private:
   static constexpr int none = -1;
@@ -2393,14 +2524,7 @@ class index_ranges {
     return none;
   }
 
-  int give_up() {
-    int count = 0;
-    for (int part = 0; part < parts_; ++part) {
-      const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
-      count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
-    }
-    return count;
-  }
+  int give_up();
 
   int parts_;
   std::vector<range> ranges_;
@@ -2425,6 +2549,35 @@ class sole_entry {
  private:
   std::atomic<bool>* occupied_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int index_ranges::deal(int count) {
+  const int used = std::min(parts_, count);
+  failed_.store(false, std::memory_order_relaxed);
+  for (int part = 0; part < parts_; ++part) {
+    const bool empty = part >= used;
+    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                   std::memory_order_release);
+  }
+  return used;
+}
+
+TESSERA_BODY void index_ranges::rethrow_failure() {
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+TESSERA_BODY int index_ranges::give_up() {
+  int count = 0;
+  for (int part = 0; part < parts_; ++part) {
+    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+  }
+  return count;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2487,26 +2640,8 @@ class thread_pool {
  public:
   /// The caller of `run` is one of the threads. More of them than cores do not spin.
   ///   threads   at least 1, else option_error; machine_error if the system starts no more of them
-  TESSERA_COLD explicit thread_pool(int threads)
-      : threads_(at_least_one(threads)),
-        spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
-        ranges_(threads) {
-    int part = 1;
-    try {
-      workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
-      for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
-    } catch (std::system_error const& refusal) {
-      stop();
-      throw machine_error(
-          message("[thread_pool] the system does not start thread ", part + 1, " of ", threads, ": ",
-                  refusal.code().message(),
-                  "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
-  TESSERA_COLD ~thread_pool() { stop(); }
+  explicit thread_pool(int threads);
+  ~thread_pool();
   thread_pool(thread_pool const&) = delete;
   thread_pool& operator=(thread_pool const&) = delete;
 
@@ -2516,45 +2651,19 @@ class thread_pool {
   /// exceptions arrives here, and bodies not yet begun may be left out. While a run is in progress another
   /// one, begun by a body or by another thread, is done in order on the thread that begins it. Allocates
   /// nothing.
-  TESSERA_COLD void run(int count, body_ref body) {
-    const sole_entry entry(running_);
-    if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
-
-    body_ = &body;
-    remaining_.store(count, std::memory_order_relaxed);
-    ranges_.deal(count);
-    runs_.fetch_add(1, std::memory_order_release);
-    runs_.notify_all();
-    drain(0);
-    while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
-    ranges_.rethrow_failure();
-  }
+  void run(int count, body_ref body);
 
  private:
   // Waking a sleeping thread costs 3 to 50 microseconds, the range of the products between which it waits.
   static constexpr std::chrono::microseconds longest_spin{50};
 
-  static int at_least_one(int threads) {
-    if (threads < 1)
-      throw option_error(message("[thread_pool] ", threads,
-                                 " threads asked for; at least 1 is needed, which is the calling thread"));
-    return threads;
-  }
+  static int at_least_one(int threads);
 
-  TESSERA_COLD void work(int part) {
-    for (std::uint32_t seen = 0;;) {
-      seen = wait_for_change(runs_, seen);
-      if (stopping_.load(std::memory_order_relaxed)) return;
-      drain(part);
-    }
-  }
+  void work(int part);
 
   // The body is read only after an index has been taken: from then on its run cannot end before this thread
   // has counted that index, however late the thread came.
-  void drain(int part) {
-    const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
-    if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
-  }
+  void drain(int part);
 
   template <class Number> Number wait_for_change(std::atomic<Number> const& value, Number old) const {
     using clock = std::chrono::steady_clock;
@@ -2577,13 +2686,7 @@ class thread_pool {
 #endif
   }
 
-  TESSERA_COLD void stop() {
-    stopping_.store(true, std::memory_order_relaxed);
-    runs_.fetch_add(1, std::memory_order_release);
-    runs_.notify_all();
-    for (int part = 1; workers_ && part < threads_; ++part)
-      if (worker(part).joinable()) worker(part).join();
-  }
+  void stop();
 
   std::thread& worker(int part) const { return workers_[static_cast<std::size_t>(part - 1)]; }
 
@@ -2600,6 +2703,73 @@ class thread_pool {
 };
 
 static_assert(executor<thread_pool>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY thread_pool::thread_pool(int threads)
+    : threads_(at_least_one(threads)),
+      spin_time_(threads <= available_threads() ? longest_spin : std::chrono::microseconds(0)),
+      ranges_(threads) {
+  int part = 1;
+  try {
+    workers_ = std::make_unique<std::thread[]>(static_cast<std::size_t>(threads - 1));
+    for (; part < threads; ++part) worker(part) = std::thread([this, part] { work(part); });
+  } catch (std::system_error const& refusal) {
+    stop();
+    throw machine_error(message("[thread_pool] the system does not start thread ", part + 1, " of ", threads,
+                                ": ", refusal.code().message(),
+                                "; ask for fewer, or raise its limit (ulimit -u, pids.max of a container)"));
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+TESSERA_COLD TESSERA_BODY thread_pool::~thread_pool() { stop(); }
+
+TESSERA_COLD TESSERA_BODY void thread_pool::run(int count, body_ref body) {
+  const sole_entry entry(running_);
+  if (!entry || threads_ == 1 || count <= 1) return serial{}.run(count, body);
+
+  body_ = &body;
+  remaining_.store(count, std::memory_order_relaxed);
+  ranges_.deal(count);
+  runs_.fetch_add(1, std::memory_order_release);
+  runs_.notify_all();
+  drain(0);
+  while (const int left = remaining_.load(std::memory_order_acquire)) wait_for_change(remaining_, left);
+  ranges_.rethrow_failure();
+}
+
+TESSERA_BODY int thread_pool::at_least_one(int threads) {
+  if (threads < 1)
+    throw option_error(message("[thread_pool] ", threads,
+                               " threads asked for; at least 1 is needed, which is the calling thread"));
+  return threads;
+}
+
+TESSERA_COLD TESSERA_BODY void thread_pool::work(int part) {
+  for (std::uint32_t seen = 0;;) {
+    seen = wait_for_change(runs_, seen);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    drain(part);
+  }
+}
+
+TESSERA_BODY void thread_pool::drain(int part) {
+  const int done = ranges_.drain(part, [this](int index) { (*body_)(index); });
+  if (done > 0 && remaining_.fetch_sub(done, std::memory_order_acq_rel) == done) remaining_.notify_one();
+}
+
+TESSERA_COLD TESSERA_BODY void thread_pool::stop() {
+  stopping_.store(true, std::memory_order_relaxed);
+  runs_.fetch_add(1, std::memory_order_release);
+  runs_.notify_all();
+  for (int part = 1; workers_ && part < threads_; ++part)
+    if (worker(part).joinable()) worker(part).join();
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
@@ -2633,18 +2803,7 @@ struct page {
 /// Page-aligned memory that only grows; its content is lost when it does.
 class page_buffer {
  public:
-  std::byte* at_least(std::size_t bytes) {
-    if (bytes > size_) {
-      pages_ = {};  // before more are allocated
-      size_ = 0;
-      pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
-      size_ = bytes;
-    }
-    if (size_ == 0) return nullptr;
-    auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
-    const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
-    return begin + (sizeof(page) - past_page) % sizeof(page);
-  }
+  std::byte* at_least(std::size_t bytes);
 
  private:
   aligned_array<page> pages_;
@@ -2693,11 +2852,7 @@ class context {
   machine const& runs_on() const { return machine_; }
   /// Takes an engine from the choice of products, whose results may then differ in their last bits. Throws
   /// option_error for `fma`, which all products have.
-  void forbid(engine which) {
-    if (which == engine::fma)
-      throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
-    machine_.engines.forbid(which);
-  }
+  void forbid(engine which);
 
   /// Calls body(index, scratch) for index = 0 … count-1, each once, with denormals flushed.
   ///   scratch   std::byte*, at least the reserved bytes, 64-byte aligned, this body's alone while it runs;
@@ -2735,22 +2890,11 @@ class context {
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
   /// an error inside a body.
-  TESSERA_COLD void reserve_scratch(std::size_t bytes) {
-    if (bytes <= scratch_bytes_) return;
-    require_idle("reserve_scratch");
-    const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
-    const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
-    scratch_bytes_ = 0;
-    scratch_ = scratches_.at_least(all);
-    scratch_bytes_ = each;
-  }
+  void reserve_scratch(std::size_t bytes);
 
   /// A buffer of at least this many bytes, page-aligned, shared by all bodies of a run. There is one:
   /// the next call may return the same address, or free it to grow. An error inside a body.
-  TESSERA_COLD std::byte* shared_scratch(std::size_t bytes) {
-    require_idle("shared_scratch");
-    return shared_.at_least(bytes);
-  }
+  std::byte* shared_scratch(std::size_t bytes);
 
  private:
   TESSERA_COLD explicit context(std::unique_ptr<exec::thread_pool> pool) : context(*pool) {
@@ -2805,20 +2949,9 @@ class context {
     return const_cast<void*>(executor);
   }
 
-  static int checked_concurrency(int concurrency) {
-    if (concurrency < 1)
-      throw option_error(message("[context] the executor's concurrency() is ", concurrency,
-                                 "; it must be at least 1, the most bodies that may run at the same time"));
-    return concurrency;
-  }
+  static int checked_concurrency(int concurrency);
 
-  TESSERA_COLD void require_idle(const char* operation) const {
-    if (running_.load(std::memory_order_relaxed))
-      throw error(message("[", operation,
-                          "] the context is in use, by a body of its own or by another thread: a ",
-                          "context is used by one thread at a time. Give the thread, or the body, a ",
-                          "context of its own, or make this call before run"));
-  }
+  void require_idle(const char* operation) const;
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -2833,6 +2966,63 @@ class context {
   std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;  // of each part
 };
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::byte* page_buffer::at_least(std::size_t bytes) {
+  if (bytes > size_) {
+    pages_ = {};  // before more are allocated
+    size_ = 0;
+    pages_ = aligned_array<page>(bytes / sizeof(page) + 2);  // one for the rest, one to align in
+    size_ = bytes;
+  }
+  if (size_ == 0) return nullptr;
+  auto* const begin = reinterpret_cast<std::byte*>(pages_.data());
+  const auto past_page = reinterpret_cast<std::uintptr_t>(begin) % sizeof(page);
+  return begin + (sizeof(page) - past_page) % sizeof(page);
+}
+
+}  // namespace detail
+
+TESSERA_BODY void context::forbid(engine which) {
+  if (which == engine::fma)
+    throw option_error("[forbid] fma cannot be forbidden: a product that no other engine takes has it");
+  machine_.engines.forbid(which);
+}
+
+TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  require_idle("reserve_scratch");
+  const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
+  const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
+  scratch_bytes_ = 0;
+  scratch_ = scratches_.at_least(all);
+  scratch_bytes_ = each;
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  require_idle("shared_scratch");
+  return shared_.at_least(bytes);
+}
+
+TESSERA_BODY int context::checked_concurrency(int concurrency) {
+  if (concurrency < 1)
+    throw option_error(message("[context] the executor's concurrency() is ", concurrency,
+                               "; it must be at least 1, the most bodies that may run at the same time"));
+  return concurrency;
+}
+
+TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
+  if (running_.load(std::memory_order_relaxed))
+    throw error(message("[", operation,
+                        "] the context is in use, by a body of its own or by another thread: a ",
+                        "context is used by one thread at a time. Give the thread, or the body, a ",
+                        "context of its own, or make this call before run"));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -2915,27 +3105,10 @@ class plan {
   step const& at(int i) const { return step_[i]; }
 
   /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
-  TESSERA_COLD void schedule() {
-    leave_out_empty();
-    split_panels();
-    delay_late_steps();
-    chains_ = phases_ = 0;
-    for (int first = 0, last; first < steps_; first = last) {
-      last = carried_until(first);
-      place(first, last);
-    }
-    for (int p = 0; p < phases_; ++p)
-      for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
-        if (step_[i].around) phase_[p].enter_by(*step_[i].around);
-  }
+  void schedule();
 
   /// Schedules and computes all steps. Throws before anything is computed, or not at all.
-  TESSERA_COLD void run(context& ctx) {
-    schedule();
-    ctx.reserve_scratch(worker_bytes_);
-    run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-    ctx.run_phases(phases_, running_plan{*this});
-  }
+  void run(context& ctx);
 
   /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
   template <class Visit> void for_each_tile(Visit&& visit) const {
@@ -3018,26 +3191,11 @@ class plan {
     }
   }
 
-  step& append(step_draft const& made) {
-    if (steps_ == most_steps)
-      throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-    if (accesses_ + made.accesses > most_accesses)
-      throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-    step& s = *new (&step_[steps_++]) step(made);
-    s.first_access = accesses_;
-    s.accesses = made.accesses;
-    for (access const& a : made.all()) access_[accesses_++] = a;
-    require_in_place(made.all());
-    return s;
-  }
+  step& append(step_draft const& made);
 
   /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
   /// statements that can be carried together.
-  TESSERA_COLD void move_early() {
-    int at = steps_ - 1;
-    while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
-    move_step(steps_ - 1, at);
-  }
+  void move_early();
 
   static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
     const std::size_t offset = used;
@@ -3114,16 +3272,7 @@ class plan {
     step_[to] = moved;
   }
 
-  /// Where two steps touch shared memory that one of them writes.
-  TESSERA_COLD relation relate(step const& a, step const& b) const {
-    relation all = relation::none;
-    for (access const& x : accesses_of(a))
-      for (access const& y : accesses_of(b)) {
-        if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
-      }
-    return all;
-  }
-
+  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
   array_ref<access> accesses_of(step const& s) const {
     return {access_ + s.first_access, std::size_t(s.accesses)};
   }
@@ -3143,9 +3292,6 @@ class plan {
       writes |= a.writes;
     }
     return writes;
-  }
-  static bool cut_alike(step const& a, step const& b) {
-    return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
   }
 
   /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
@@ -3227,6 +3373,50 @@ class plan {
   local local_[most_locals];
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void plan::schedule() {
+  leave_out_empty();
+  split_panels();
+  delay_late_steps();
+  chains_ = phases_ = 0;
+  for (int first = 0, last; first < steps_; first = last) {
+    last = carried_until(first);
+    place(first, last);
+  }
+  for (int p = 0; p < phases_; ++p)
+    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+}
+
+TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
+  schedule();
+  ctx.reserve_scratch(worker_bytes_);
+  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+  ctx.run_phases(phases_, running_plan{*this});
+}
+
+TESSERA_BODY step& plan::append(step_draft const& made) {
+  if (steps_ == most_steps)
+    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+  if (accesses_ + made.accesses > most_accesses)
+    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+  step& s = *new (&step_[steps_++]) step(made);
+  s.first_access = accesses_;
+  s.accesses = made.accesses;
+  for (access const& a : made.all()) access_[accesses_++] = a;
+  require_in_place(made.all());
+  return s;
+}
+
+TESSERA_COLD TESSERA_BODY void plan::move_early() {
+  int at = steps_ - 1;
+  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+  move_step(steps_ - 1, at);
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
@@ -3264,15 +3454,7 @@ struct tensor_size {
   friend bool operator==(tensor_size const&, tensor_size const&) = default;
 };
 
-[[noreturn]] TESSERA_COLD inline void throw_changed(tensor_size const& built, tensor_size const& now) {
-  if (built.rows == now.rows && built.cols == now.cols)
-    throw shape_error(
-        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
-                ") has changed since the statement was written: write the statement behind the change"));
-  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
-                            ") when the statement was written and is (", now.rows, ", ", now.cols,
-                            ") now: write the statement behind the change"));
-}
+[[noreturn]] void throw_changed(tensor_size const& built, tensor_size const& now);
 inline void require_unchanged(tensor_size const& built, tensor_size const& now) {
   if (!(built == now)) throw_changed(built, now);
 }
@@ -3380,31 +3562,10 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-TESSERA_COLD inline std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                      std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
+std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
-TESSERA_COLD inline extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
-  if (a.stored && b.stored && !(*a.stored == *b.stored))
-    throw shape_error(message("[", operation, "] the matrices store different blocks (",
-                              a.stored->blocks() == b.stored->blocks()
-                                  ? message("as many, ", a.stored->blocks(), ", at other places")
-                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
-                              "): bring both to one pattern with set_pattern"));
-  return both;
-}
+extent join(const char* operation, extent const& a, extent const& b);
 
 /// Where the result of an elementwise operation on two operands lies.
 constexpr domain join(domain a, domain b) {
@@ -3445,6 +3606,45 @@ template <class T>
 concept activation = expression<T> && held<T>::laid_over == domain::panels;
 template <class T>
 concept matrix = tensor<T> && std::remove_cvref_t<T>::laid_over == domain::blocks;
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_size const& now) {
+  if (built.rows == now.rows && built.cols == now.cols)
+    throw shape_error(
+        message("[run] the pattern of a matrix (", now.rows, ", ", now.cols,
+                ") has changed since the statement was written: write the statement behind the change"));
+  throw shape_error(message("[run] a tensor of the statement was (", built.rows, ", ", built.cols,
+                            ") when the statement was written and is (", now.rows, ", ", now.cols,
+                            ") now: write the statement behind the change"));
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
+                                            std::int64_t right) {
+  if (left >= 0 && right >= 0 && left != right)
+    throw shape_error(
+        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
+  return left >= 0 ? left : right;
+}
+
+TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
+  extent both{join(operation, "features", a.features, b.features),
+              join(operation, "tokens", a.tokens, b.tokens),
+              join(operation, "rows", a.rows, b.rows),
+              join(operation, "columns", a.cols, b.cols),
+              join(operation, "rows in a block", a.block_rows, b.block_rows),
+              join(operation, "columns in a block", a.block_cols, b.block_cols),
+              a.stored ? a.stored : b.stored};
+  if (a.stored && b.stored && !(*a.stored == *b.stored))
+    throw shape_error(message("[", operation, "] the matrices store different blocks (",
+                              a.stored->blocks() == b.stored->blocks()
+                                  ? message("as many, ", a.stored->blocks(), ", at other places")
+                                  : message(a.stored->blocks(), " and ", b.stored->blocks()),
+                              "): bring both to one pattern with set_pattern"));
+  return both;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::expr
 #endif
@@ -4908,16 +5108,7 @@ template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;
 
-TESSERA_COLD inline void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
-  if (features == inner) return;
-  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
-  if (features < 0)
-    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
-                              " but x, the same for every feature, has no number of them: store it in a "
-                              "panel_matrix first"));
-  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
-                            features, " features"));
-}
+void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
 template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
   static_assert(one_type<Matrix, X>,
@@ -5070,6 +5261,25 @@ template <class Product> auto sampled(Product product) {
     return expr::number{0};  // so that no second error follows
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_inner(bool transposed, std::int64_t inner, std::int64_t features) {
+  if (features == inner) return;
+  const char* const operation = transposed ? "[transposed(W) * x] W has " : "[W * x] W has ";
+  if (features < 0)
+    throw shape_error(message(operation, inner, transposed ? " rows" : " columns",
+                              " but x, the same for every feature, has no number of them: store it in a "
+                              "panel_matrix first"));
+  throw shape_error(message(operation, inner, transposed ? " rows but x has " : " columns but x has ",
+                            features, " features"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -5232,25 +5442,11 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-TESSERA_COLD inline void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
+void check_size(const char* what, std::int64_t to, std::int64_t from);
 
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
-TESSERA_COLD inline void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
-  if (to.stored && from.stored && !(*to.stored == *from.stored))
-    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
-                              " blocks but the expression ", from.stored->blocks(),
-                              " others: bring both to one pattern with set_pattern"));
-}
+void check_sizes(extent const& to, extent const& from);
 
 template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is part of the kernel
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
@@ -5356,6 +5552,32 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
                                                       value{std::move(statement.value), key}};
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace expr {
+
+TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
+  if (from >= 0 && to != from)
+    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
+}
+
+TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
+  check_size("features", to.features, from.features);
+  check_size("tokens", to.tokens, from.tokens);
+  check_size("rows", to.rows, from.rows);
+  check_size("columns", to.cols, from.cols);
+  check_size("rows in a block", to.block_rows, from.block_rows);
+  check_size("columns in a block", to.block_cols, from.block_cols);
+  if (to.stored && from.stored && !(*to.stored == *from.stored))
+    throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
+                              " blocks but the expression ", from.stored->blocks(),
+                              " others: bring both to one pattern with set_pattern"));
+}
+
+}  // namespace expr
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7119,11 +7341,7 @@ struct block_size {
 
 namespace detail {
 
-inline void check_block(const char* operation, block_size block) {
-  if (block.rows < 1 || block.cols < 1)
-    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
-                              " elements: both numbers must be at least 1"));
-}
+void check_block(const char* operation, block_size block);
 
 /// The number of blocks that cover `elements` ≥ 0 elements; block ≥ 1.
 inline int blocks_over(int elements, int block) {
@@ -7133,8 +7351,49 @@ inline int blocks_over(int elements, int block) {
 /// The pattern whose row i has the columns that list(i, columns) appends to `columns`, ascending.
 ///   Lists every row twice: the first time only counts, so that a pattern that is too large is refused before
 ///   it is allocated, and a full one never becomes a list.
-TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
-                                            function_ref<void(int, std::vector<std::int32_t>&)> list) {
+pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                        function_ref<void(int, std::vector<std::int32_t>&)> list);
+
+void check_same_grid(const char* operation, pattern const& a, pattern const& b);
+
+}  // namespace detail
+
+/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
+pattern operator|(pattern const& a, pattern const& b);
+
+/// The blocks that both a and b store (intersection).
+pattern operator&(pattern const& a, pattern const& b);
+
+/// The blocks that a stores and b does not (difference).
+pattern operator-(pattern const& a, pattern const& b);
+
+/// Block (j, i) for every block (i, j) of p.
+pattern transposed(pattern const& p);
+
+/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
+/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
+/// if its coarse one is.
+///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
+///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
+///   the other.
+pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to);
+
+/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
+/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
+pattern product_pattern(pattern const& a, pattern const& b);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void check_block(const char* operation, block_size block) {
+  if (block.rows < 1 || block.cols < 1)
+    throw shape_error(message("[", operation, "] a block of ", block.rows, " x ", block.cols,
+                              " elements: both numbers must be at least 1"));
+}
+
+TESSERA_COLD TESSERA_BODY pattern pattern_by_rows(const char* operation, int block_rows, int block_cols,
+                                                  function_ref<void(int, std::vector<std::int32_t>&)> list) {
   check_grid(operation, block_rows, block_cols);
   std::vector<std::int32_t> row;
   std::int64_t stored = 0;
@@ -7157,7 +7416,7 @@ TESSERA_COLD inline pattern pattern_by_rows(const char* operation, int block_row
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
 
-inline void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
+TESSERA_BODY void check_same_grid(const char* operation, pattern const& a, pattern const& b) {
   if (a.block_rows() != b.block_rows() || a.block_cols() != b.block_cols())
     throw shape_error(message("[", operation, "] the left pattern has a grid of ", a.block_rows(), " x ",
                               a.block_cols(), " blocks but the right one ", b.block_rows(), " x ",
@@ -7175,43 +7434,33 @@ pattern join_rows(const char* operation, pattern const& a, pattern const& b, Joi
 
 }  // namespace detail
 
-/// The blocks that a or b stores (union). Throws shape_error, as the next two, if the grids differ.
-inline pattern operator|(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern | pattern", a, b);
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
 }
 
-/// The blocks that both a and b store (intersection).
-inline pattern operator&(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern & pattern", a, b);
   if (a.is_dense()) return b;
   if (b.is_dense()) return a;
   return detail::join_rows("pattern & pattern", a, b, [](auto... range) { std::set_intersection(range...); });
 }
 
-/// The blocks that a stores and b does not (difference).
-inline pattern operator-(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern operator-(pattern const& a, pattern const& b) {
   detail::check_same_grid("pattern - pattern", a, b);
   return detail::join_rows("pattern - pattern", a, b, [](auto... range) { std::set_difference(range...); });
 }
 
-/// Block (j, i) for every block (i, j) of p.
-inline pattern transposed(pattern const& p) {
+TESSERA_BODY pattern transposed(pattern const& p) {
   if (p.is_dense()) return pattern::dense(p.block_cols(), p.block_rows());
   const auto start = p.col_start(), rows = p.rows();
   return pattern::from_right_rows(p.block_cols(), p.block_rows(), {start.begin(), start.end()},
                                   {rows.begin(), rows.end()});
 }
 
-/// The stored part of a matrix in blocks of another size: a block of the result is stored if it shares an
-/// element with a stored block of p. So a coarse block is stored if any of its fine ones is, and a fine one
-/// if its coarse one is.
-///   rows, cols    size of the matrix in elements; p covers it with blocks of size `from`
-///   Throws shape_error if it does not, or unless one of the two heights and one of the two widths divides
-///   the other.
-inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
+TESSERA_BODY pattern reblocked(pattern const& p, int rows, int cols, block_size from, block_size to) {
   const char* const operation = "reblocked";
   detail::check_grid(operation, rows, cols);
   detail::check_block(operation, from);
@@ -7249,9 +7498,7 @@ inline pattern reblocked(pattern const& p, int rows, int cols, block_size from, 
   });
 }
 
-/// The blocks of a·b that can be non-zero: the symbolic phase of a product of sparse matrices (Gustavson
-/// 1978), whose numeric phase is `c = a * b`. Throws shape_error if a's columns are not b's rows.
-inline pattern product_pattern(pattern const& a, pattern const& b) {
+TESSERA_BODY pattern product_pattern(pattern const& a, pattern const& b) {
   if (a.block_cols() != b.block_rows())
     throw shape_error(message("[product_pattern] a has ", a.block_cols(), " block columns but b has ",
                               b.block_rows(), " block rows"));
@@ -7280,6 +7527,8 @@ inline pattern product_pattern(pattern const& a, pattern const& b) {
     }
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7354,14 +7603,7 @@ class pattern_moves {
   };
 
   /// Throws shape_error if the grids differ.
-  pattern_moves(pattern const& from, pattern const& to)
-      : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
-    detail::check_same_grid("pattern_moves", from, to);
-    detail::for_each_change<detail::slot_order::ascending>(
-        from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
-        [&](std::int32_t here) { add(here); });
-    order_moves();
-  }
+  pattern_moves(pattern const& from, pattern const& to);
 
   /// An empty list with room: call keep or add for every slot of the new pattern in ascending order, then
   /// order_moves.
@@ -7377,16 +7619,7 @@ class pattern_moves {
   /// Orders the moves so that they can be made within one array: none reaches a slot whose block has still to
   /// move. Neither kind of block overtakes another, so a stretch of blocks that all move up only has to begin
   /// at its upper end, and never meets its neighbours.
-  void order_moves() {
-    kept_.resize(kept_count_);
-    new_.resize(new_count_);
-    const auto moves_up = [](move const& m) { return m.to > m.from; };
-    for (auto at = kept_.begin(); at != kept_.end();) {
-      const auto first = std::find_if(at, kept_.end(), moves_up);
-      at = std::find_if_not(first, kept_.end(), moves_up);
-      std::reverse(first, at);
-    }
-  }
+  void order_moves();
 
   /// The blocks that stay.
   std::vector<move> const& kept() const { return kept_; }
@@ -7398,6 +7631,30 @@ class pattern_moves {
   std::vector<std::int32_t> new_;
   std::size_t kept_count_ = 0, new_count_ = 0;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern_moves::pattern_moves(pattern const& from, pattern const& to)
+    : pattern_moves(std::min(from.blocks(), to.blocks()), to.blocks()) {
+  detail::check_same_grid("pattern_moves", from, to);
+  detail::for_each_change<detail::slot_order::ascending>(
+      from, to, [&](std::int32_t before, std::int32_t after) { keep(before, after, true); },
+      [&](std::int32_t here) { add(here); });
+  order_moves();
+}
+
+TESSERA_BODY void pattern_moves::order_moves() {
+  kept_.resize(kept_count_);
+  new_.resize(new_count_);
+  const auto moves_up = [](move const& m) { return m.to > m.from; };
+  for (auto at = kept_.begin(); at != kept_.end();) {
+    const auto first = std::find_if(at, kept_.end(), moves_up);
+    at = std::find_if_not(first, kept_.end(), moves_up);
+    std::reverse(first, at);
+  }
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -7930,13 +8187,7 @@ operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) 
 }
 
 /// Runs a plan, and adds the totals that it leaves there.
-TESSERA_COLD inline double sum_of(context& ctx, plan& p, operand const& totals) {
-  p.run(ctx);
-  double sum = 0;
-  double const* const piece = p.result<double>(totals);
-  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
-  return sum;
-}
+double sum_of(context& ctx, plan& p, operand const& totals);
 
 }  // namespace eval
 
@@ -7956,6 +8207,22 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   else
     return eval::sum_of(ctx, p, eval::lower_value_totals<T>(p, size, node));
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& totals) {
+  p.run(ctx);
+  double sum = 0;
+  double const* const piece = p.result<double>(totals);
+  for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
+  return sum;
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -8118,23 +8385,7 @@ template <class Part> auto concatenated(Part&& part) {
 }
 
 /// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
-TESSERA_COLD inline void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
-  std::int64_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].features < 0 || parts[i].tokens < 0)
-      throw shape_error(
-          message("[concat_features] part ", i,
-                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
-    if (parts[i].tokens != parts[0].tokens)
-      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
-                                " tokens but part 0 has ", parts[0].tokens));
-    if (first % lane != 0)
-      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
-                                " features share a lane, so each part but the last must have a multiple of ",
-                                lane, " features"));
-    first += parts[i].features;
-  }
-}
+void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
@@ -8162,6 +8413,32 @@ auto concat_features(Parts&&... parts) {
     return (expr::hold(std::forward<Parts>(parts)), ...);
   }
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -9449,39 +9726,13 @@ template <class Block, bool Transposed>
 using line_block_of = std::conditional_t<Transposed, block_shape<Block::cols, Block::rows>, Block>;
 
 /// The blocks of some lines, where they stand in W.
-TESSERA_COLD inline void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
-                                         operand const& weights, std::int64_t block_bytes) {
-  if (!index.has_slots())
-    return read_once(d,
-                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
-  for (int i = lines.first; i < lines.last; ++i) {
-    const kernels::block_line line = index.line(i);
-    for (int b = 0; b < line.count; ++b)
-      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
-  }
-}
+void describe_blocks(task_description& d, kernels::block_index const& index, range lines,
+                     operand const& weights, std::int64_t block_bytes);
 
 /// The lanes of a panel of x that the blocks of some lines are multiplied by.
 ///   lane_features   features that share a lane
-TESSERA_COLD inline void describe_columns(task_description& d, kernels::block_index const& index, range lines,
-                                          int block_cols, touched_bytes const& panel, int lane_features) {
-  const auto width = std::size_t(index.width());
-  const auto used = std::make_unique<bool[]>(width);
-  for (int i = lines.first; i < lines.last; ++i)
-    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
-  for (std::size_t first = 0, last; first < width; first = last) {
-    for (last = first; last < width && used[last] == used[first];) ++last;
-    if (!used[first]) continue;
-    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
-    touched_bytes part = panel;
-    part.at += std::uintptr_t(first_lane * panel.stride);
-    part.count =
-        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
-        first_lane;
-    read_once(d, part);
-  }
-}
+void describe_columns(task_description& d, kernels::block_index const& index, range lines, int block_cols,
+                      touched_bytes const& panel, int lane_features);
 
 /// The blocks of W in the order of the lines of W, or each transposed in that of Wᵀ; `Beside` blocks of a
 /// line side by side. A tile is a range of lines.
@@ -9619,6 +9870,44 @@ operand ordered_weights(plan& p, operand const& weights, kernels::block_index co
   p.add(order, body);
   return body.to;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void describe_blocks(task_description& d, kernels::block_index const& index,
+                                               range lines, operand const& weights,
+                                               std::int64_t block_bytes) {
+  if (!index.has_slots())
+    return read_once(d,
+                     {weights.owner, weights.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
+                      (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+  for (int i = lines.first; i < lines.last; ++i) {
+    const kernels::block_line line = index.line(i);
+    for (int b = 0; b < line.count; ++b)
+      d.read({weights.owner, weights.at + std::uintptr_t(line.slot(b) * block_bytes), block_bytes});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void describe_columns(task_description& d, kernels::block_index const& index,
+                                                range lines, int block_cols, touched_bytes const& panel,
+                                                int lane_features) {
+  const auto width = std::size_t(index.width());
+  const auto used = std::make_unique<bool[]>(width);
+  for (int i = lines.first; i < lines.last; ++i)
+    for (const int column : index.line(i).all_columns()) used[std::size_t(column)] = true;
+  for (std::size_t first = 0, last; first < width; first = last) {
+    for (last = first; last < width && used[last] == used[first];) ++last;
+    if (!used[first]) continue;
+    const std::int64_t first_lane = std::int64_t(first) * block_cols / lane_features;
+    touched_bytes part = panel;
+    part.at += std::uintptr_t(first_lane * panel.stride);
+    part.count =
+        std::min(panel.count, ceil_div<std::int64_t>(std::int64_t(last) * block_cols, lane_features)) -
+        first_lane;
+    read_once(d, part);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -11252,43 +11541,14 @@ void matrix_product(stored_blocks<A> const& a, stored_blocks<B> const& b, block_
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether the pattern `c` stores all blocks of a·b. Allocates nothing.
-inline bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
-  constexpr int some = 1 << 14;  // columns at a time
-  bool stored[some] = {};        // by the present block row
-  bool all = true;
-  for (int first = 0; first < c.block_cols() && all; first += some) {
-    const int last = std::min(some, c.block_cols() - first) + first;
-    const auto columns = [=](pattern const& of, int row) {
-      return kernels::columns_between(index_of(of).line(row), first, last);
-    };
-    for (int i = 0; i < a.block_rows() && all; ++i) {
-      for (const int j : columns(c, i)) stored[j - first] = true;
-      for (const int k : a.row(i))
-        for (const int j : columns(b, k)) all &= stored[j - first];
-      for (const int j : columns(c, i)) stored[j - first] = false;
-    }
-  }
-  return all;
-}
+bool stores_product(pattern const& a, pattern const& b, pattern const& c);
 
 /// The number of blocks of a·b that `c` does not store.
-TESSERA_COLD inline std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
-  std::int64_t lost = 0;
-  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
-  for (int i = 0; i < a.block_rows(); ++i) {
-    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
-    for (const int k : a.row(i))
-      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
-  }
-  return lost;
-}
+std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c);
 
 /// The blocks of some lines of a matrix in blocks of `block_bytes`.
-TESSERA_COLD inline touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
-                                                  range lines, std::int64_t block_bytes) {
-  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
-          index.blocks(lines.first, lines.last) * block_bytes};
-}
+touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index, range lines,
+                              std::int64_t block_bytes);
 
 /// c = a·b, or c += a·b, row by row. A tile is a range of block rows.
 template <class A, class B, class C, int Rows, int Inner, int Cols> struct matrix_product_body {
@@ -11372,12 +11632,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
 }
 /// Throws shape_error if `to` does not store all blocks of a·b.
-TESSERA_COLD inline void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
-  if (!to.is_dense() && !stores_product(a, b, to))
-    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
-                              " blocks of the product are not stored by c and would be lost: give c "
-                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
-}
+void require_stores_product(pattern const& a, pattern const& b, pattern const& to);
 
 template <class T, class Block, class A, class B, bool Accumulates>
 TESSERA_COLD void lower(
@@ -11422,6 +11677,53 @@ TESSERA_COLD void lower(
   p.add(made, block_order_body<T, typename Leaf::tensor_type::block, true, 1>{
                   at, from, index_of(w.pattern(), true), made.tiles});
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY bool stores_product(pattern const& a, pattern const& b, pattern const& c) {
+  constexpr int some = 1 << 14;  // columns at a time
+  bool stored[some] = {};        // by the present block row
+  bool all = true;
+  for (int first = 0; first < c.block_cols() && all; first += some) {
+    const int last = std::min(some, c.block_cols() - first) + first;
+    const auto columns = [=](pattern const& of, int row) {
+      return kernels::columns_between(index_of(of).line(row), first, last);
+    };
+    for (int i = 0; i < a.block_rows() && all; ++i) {
+      for (const int j : columns(c, i)) stored[j - first] = true;
+      for (const int k : a.row(i))
+        for (const int j : columns(b, k)) all &= stored[j - first];
+      for (const int j : columns(c, i)) stored[j - first] = false;
+    }
+  }
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY std::int64_t lost_blocks(pattern const& a, pattern const& b, pattern const& c) {
+  std::int64_t lost = 0;
+  std::vector<int> seen_in(std::size_t(b.block_cols()), -1);  // last block row of c or a·b with this column
+  for (int i = 0; i < a.block_rows(); ++i) {
+    for (const int j : c.row(i)) seen_in[std::size_t(j)] = i;
+    for (const int k : a.row(i))
+      for (const int j : b.row(k)) lost += std::exchange(seen_in[std::size_t(j)], i) != i;
+  }
+  return lost;
+}
+
+TESSERA_COLD TESSERA_BODY touched_bytes blocks_of_lines(operand const& o, kernels::block_index const& index,
+                                                        range lines, std::int64_t block_bytes) {
+  return {o.owner, o.at + std::uintptr_t(index.blocks_before(lines.first) * block_bytes),
+          index.blocks(lines.first, lines.last) * block_bytes};
+}
+
+TESSERA_COLD TESSERA_BODY void require_stores_product(pattern const& a, pattern const& b, pattern const& to) {
+  if (!to.is_dense() && !stores_product(a, b, to))
+    throw shape_error(message("[c = a * b] ", lost_blocks(a, b, to),
+                              " blocks of the product are not stored by c and would be lost: give c "
+                              "product_pattern(a.pattern(), b.pattern()), or write c = sampled(a * b)"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
@@ -13654,49 +13956,10 @@ class sequences {
   /// Sequence i holds the tokens offsets[i] … offsets[i + 1] - 1, of which the first valid[i] are keys; all
   /// of them if `valid` is left out. Throws shape_error unless 0 = offsets[0] ≤ offsets[1] ≤ … and no
   /// sequence has more keys than tokens.
-  TESSERA_COLD explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {})
-      : offsets_(std::move(offsets)), keys_(std::move(valid)) {
-    if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (end(i) < begin(i))
-        throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
-                                  begin(i), ": offsets may not decrease"));
-    if (keys_.empty())
-      for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
-    if (std::int64_t(keys_.size()) != count())
-      throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
-                                " sequences: give one for each, or none"));
-    for (std::int64_t i = 0; i < count(); ++i)
-      if (keys(i) < 0 || keys(i) > length(i))
-        throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
-                                  " keys: give 0 to ", length(i)));
-    groups_.push_back(0);
-    for (const std::int64_t offset : offsets_)
-      if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
-        groups_.push_back(offset / panel_tokens);
-    if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
-  }
+  explicit sequences(std::vector<std::int64_t> offsets, std::vector<std::int64_t> valid = {});
 
-  TESSERA_COLD static sequences from_lengths(std::span<std::int64_t const> lengths,
-                                             std::vector<std::int64_t> valid = {}) {
-    std::vector<std::int64_t> offsets{0};
-    for (const std::int64_t length : lengths) {
-      if (length < 0)
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
-                                  ": a sequence cannot have fewer tokens than none"));
-      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-      if (length > most - offsets.back())
-        throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
-                                  offsets.back(), " tokens: there can be at most ", most, " in all"));
-      offsets.push_back(offsets.back() + length);
-    }
-    return sequences(std::move(offsets), std::move(valid));
-  }
-  static sequences of_equal_length(std::int64_t count, std::int64_t length) {
-    if (count < 0)
-      throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
-    return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
-  }
+  static sequences from_lengths(std::span<std::int64_t const> lengths, std::vector<std::int64_t> valid = {});
+  static sequences of_equal_length(std::int64_t count, std::int64_t length);
 
   std::int64_t count() const { return std::int64_t(offsets().size()) - 1; }
   std::int64_t tokens() const { return offsets().back(); }
@@ -13727,6 +13990,56 @@ class sequences {
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets,
+                                               std::vector<std::int64_t> valid)
+    : offsets_(std::move(offsets)), keys_(std::move(valid)) {
+  if (offsets_.empty() || offsets_[0] != 0) throw shape_error("[sequences] the first offset must be 0");
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (end(i) < begin(i))
+      throw shape_error(message("[sequences] offset ", i + 1, " is ", end(i), " but the one before it ",
+                                begin(i), ": offsets may not decrease"));
+  if (keys_.empty())
+    for (std::int64_t i = 0; i < count(); ++i) keys_.push_back(length(i));
+  if (std::int64_t(keys_.size()) != count())
+    throw shape_error(message("[sequences] ", keys_.size(), " numbers of keys for ", count(),
+                              " sequences: give one for each, or none"));
+  for (std::int64_t i = 0; i < count(); ++i)
+    if (keys(i) < 0 || keys(i) > length(i))
+      throw shape_error(message("[sequences] sequence ", i, " has ", length(i), " tokens but ", keys(i),
+                                " keys: give 0 to ", length(i)));
+  groups_.push_back(0);
+  for (const std::int64_t offset : offsets_)
+    if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
+      groups_.push_back(offset / panel_tokens);
+  if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,
+                                                            std::vector<std::int64_t> valid) {
+  std::vector<std::int64_t> offsets{0};
+  for (const std::int64_t length : lengths) {
+    if (length < 0)
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length,
+                                ": a sequence cannot have fewer tokens than none"));
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    if (length > most - offsets.back())
+      throw shape_error(message("[sequences] length ", offsets.size() - 1, " is ", length, ", after ",
+                                offsets.back(), " tokens: there can be at most ", most, " in all"));
+    offsets.push_back(offsets.back() + length);
+  }
+  return sequences(std::move(offsets), std::move(valid));
+}
+
+TESSERA_BODY sequences sequences::of_equal_length(std::int64_t count, std::int64_t length) {
+  if (count < 0)
+    throw shape_error(message("[sequences] ", count, " sequences: there cannot be fewer than none"));
+  return from_lengths(std::vector<std::int64_t>(std::size_t(count), length));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14007,9 +14320,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
 }
 
 /// The same of a mask whose bits are packed.
-inline pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {}) {
-  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
-}
+pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {
 
@@ -14148,8 +14459,26 @@ pattern pattern_from_bsr(int rows, int cols, block_size block, Starts const& row
 /// equally likely. Density in (0, 1], else option_error.
 ///   Selection sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S): one random number per
 ///   block of the grid, and no memory beyond the result.
-TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, double density,
-                                           random_stream const& random) {
+pattern random_pattern(int block_rows, int block_cols, double density, random_stream const& random);
+/// A random pattern from a seed, as the first pattern of a matrix.
+pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed);
+
+/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
+/// n, n, 0) is the lower triangle.
+pattern band_pattern(int block_rows, int block_cols, int lower, int upper);
+
+/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
+/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
+pattern block_diagonal_pattern(int block_rows, int block_cols, int groups);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block) {
+  return pattern_from_mask(rows, cols, std::vector<char>(mask.begin(), mask.end()), block);
+}
+
+TESSERA_COLD TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density,
+                                                 random_stream const& random) {
   const char* const operation = "random_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (!(density > 0.0 && density <= 1.0))
@@ -14173,15 +14502,13 @@ TESSERA_COLD inline pattern random_pattern(int block_rows, int block_cols, doubl
   }
   return pattern::from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
 }
-/// A random pattern from a seed, as the first pattern of a matrix.
-inline pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
+
+TESSERA_BODY pattern random_pattern(int block_rows, int block_cols, double density, std::uint64_t seed) {
   return random_pattern(block_rows, block_cols, density,
                         random_stream(seed, random_purpose::initial_pattern));
 }
 
-/// Blocks (i, j) with i - lower ≤ j ≤ i + upper. A negative number moves that edge across the diagonal; (n,
-/// n, n, 0) is the lower triangle.
-inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
+TESSERA_BODY pattern band_pattern(int block_rows, int block_cols, int lower, int upper) {
   return detail::pattern_by_rows("band_pattern", block_rows, block_cols, [&](std::int64_t i, auto& columns) {
     const std::int64_t last = std::min<std::int64_t>(i + upper, block_cols - 1);
     for (std::int64_t j = std::max<std::int64_t>(i - lower, 0); j <= last; ++j)
@@ -14189,9 +14516,7 @@ inline pattern band_pattern(int block_rows, int block_cols, int lower, int upper
   });
 }
 
-/// Full squares or rectangles of equal size along the diagonal: `groups` layers side by side. Throws
-/// shape_error unless `groups` ≥ 1 divides both sides of the grid.
-inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
+TESSERA_BODY pattern block_diagonal_pattern(int block_rows, int block_cols, int groups) {
   const char* const operation = "block_diagonal_pattern";
   detail::check_grid(operation, block_rows, block_cols);
   if (groups < 1 || block_rows % groups != 0 || block_cols % groups != 0)
@@ -14204,6 +14529,8 @@ inline pattern block_diagonal_pattern(int block_rows, int block_cols, int groups
     for (int j = first; j < first + width; ++j) columns.push_back(j);
   });
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14226,13 +14553,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 namespace detail {
 
-TESSERA_COLD inline void check_values(const char* operation, std::size_t values, std::size_t indices,
-                                      std::int64_t elements) {
-  if (values != checked_multiply(indices, std::size_t(elements)))
-    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
-                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
-                              elements == 1 ? "" : ", those of each block row by row"));
-}
+void check_values(const char* operation, std::size_t values, std::size_t indices, std::int64_t elements);
 
 /// Adds numbers at places of a matrix whose values are zero, and rounds the sums once.
 template <element Element, class Block> class summed_values {
@@ -14352,6 +14673,22 @@ block_sparse_matrix<Element, Block> matrix_from_coo(int rows, int cols, Rows con
   return detail::matrix_from_elements<Element, Block>(rows, cols, elements, detail::view(row_numbers),
                                                       detail::view(col_numbers), numbers);
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_values(const char* operation, std::size_t values, std::size_t indices,
+                                            std::int64_t elements) {
+  if (values != checked_multiply(indices, std::size_t(elements)))
+    throw shape_error(message("[", operation, "] ", values, " values for ", indices,
+                              " indices: there must be ", checked_multiply(indices, std::size_t(elements)),
+                              elements == 1 ? "" : ", those of each block row by row"));
+}
+
+}  // namespace detail
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -14490,20 +14827,10 @@ template <class T, class Block> std::vector<double> block_sums(block_sparse_matr
 namespace detail {
 
 /// The number of blocks that a density leaves of a grid: rounded, and at least one if the grid has any.
-TESSERA_COLD inline std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
-  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
-}
+std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks);
 
 /// The pattern without the slots that are marked.
-TESSERA_COLD inline pattern without(pattern const& stored, std::vector<char> const& marked) {
-  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
-    auto slot = std::size_t(stored.first_slot(i));
-    for (const std::int32_t j : stored.row(i))
-      if (!marked[slot++]) columns.push_back(j);
-  });
-}
+pattern without(pattern const& stored, std::vector<char> const& marked);
 
 }  // namespace detail
 
@@ -14530,6 +14857,28 @@ template <class Block, class Element = void, class T> auto pruned(matrix_view<T>
   return pruned(std::move(w), density);
 }
 
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY std::int64_t blocks_at(const char* operation, double density, std::int64_t blocks) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[", operation, "] density ", density, " is outside (0, 1]"));
+  return std::min(blocks, std::max<std::int64_t>(1, std::llround(density * double(blocks))));
+}
+
+TESSERA_COLD TESSERA_BODY pattern without(pattern const& stored, std::vector<char> const& marked) {
+  return pattern_by_rows("pruned", stored.block_rows(), stored.block_cols(), [&](int i, auto& columns) {
+    auto slot = std::size_t(stored.first_slot(i));
+    for (const std::int32_t j : stored.row(i))
+      if (!marked[slot++]) columns.push_back(j);
+  });
+}
+
+}  // namespace detail
+
+#endif
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -14551,10 +14900,7 @@ namespace detail {
 
 inline constexpr std::int64_t most_rows_shown = 8, most_columns_shown = 8;
 
-inline std::string number_text(double number) {
-  const std::string text = general_text(number, 4);
-  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
-}
+std::string number_text(double number);
 /// Rows of numbers, each (rows, cols) of at(i, j); none where stored(i, j) is false.
 template <class At, class Stored>
 std::string grid_text(std::int64_t rows, std::int64_t cols, At&& at, Stored&& stored) {
@@ -14597,7 +14943,35 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
 /// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
 /// over
 /// '.' to '#', all.
-inline std::string to_text(pattern const& p) {
+std::string to_text(pattern const& p);
+
+std::string to_text(sequences const& all);
+
+/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
+///   side   width and height of the picture, at most, in pixels
+std::string to_svg(pattern const& p, int side = 512);
+
+template <class T>
+concept printed = requires(T const& of) { to_text(of); } &&
+                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
+
+template <class Traits, printed Printed>
+auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
+  return out << to_text(of).c_str();
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string number_text(double number) {
+  const std::string text = general_text(number, 4);
+  return std::string(text.size() < 10 ? 10 - text.size() : 0, ' ') + text;
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_text(pattern const& p) {
   constexpr int most = 64;
   const int side = std::max(1, ceil_div(std::max(p.block_rows(), p.block_cols()), most));
   const int rows = ceil_div(p.block_rows(), side), cols = ceil_div(p.block_cols(), side);
@@ -14621,7 +14995,7 @@ inline std::string to_text(pattern const& p) {
   return text;
 }
 
-inline std::string to_text(sequences const& all) {
+TESSERA_BODY std::string to_text(sequences const& all) {
   std::string text = message(all.count(), " sequences, ", all.tokens(), " tokens:");
   for (std::int64_t i = 0; i < std::min<std::int64_t>(all.count(), 16); ++i) {
     text += message(" ", all.length(i));
@@ -14630,9 +15004,7 @@ inline std::string to_text(sequences const& all) {
   return text + (all.count() > 16 ? " …\n" : "\n");
 }
 
-/// The picture of a pattern: a rectangle for each run of stored blocks in a row. A browser shows it.
-///   side   width and height of the picture, at most, in pixels
-inline std::string to_svg(pattern const& p, int side = 512) {
+TESSERA_BODY std::string to_svg(pattern const& p, int side) {
   const double scale = double(side) / std::max({1, p.block_rows(), p.block_cols()});
   const auto number = [](double n) { return general_text(n, 6); };
   std::string text =
@@ -14654,14 +15026,7 @@ inline std::string to_svg(pattern const& p, int side = 512) {
   return text + "\"/></svg>\n";
 }
 
-template <class T>
-concept printed = requires(T const& of) { to_text(of); } &&
-                  (tensor<T> || std::is_same_v<T, pattern> || std::is_same_v<T, sequences>);
-
-template <class Traits, printed Printed>
-auto& operator<<(std::basic_ostream<char, Traits>& out, Printed const& of) {
-  return out << to_text(of).c_str();
-}
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -15056,12 +15421,7 @@ struct cost {
   friend bool operator==(cost const&, cost const&) = default;
 };
 
-inline cost cost_of(exec::task_description const& task) {
-  cost c{0, 0, task.multiplies};
-  for (auto const& read : task.reads) c.bytes_read += read.all();
-  for (auto const& written : task.writes) c.bytes_written += written.all();
-  return c;
-}
+cost cost_of(exec::task_description const& task);
 
 /// The cost of one kernel call of a run.
 struct task : cost {
@@ -15102,6 +15462,17 @@ template <class... Statement> workload account(machine const& on, Statement cons
 template <class... Statement> workload account(context& ctx, Statement const&... statement) {
   return account(ctx.runs_on(), statement...);
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY cost cost_of(exec::task_description const& task) {
+  cost c{0, 0, task.multiplies};
+  for (auto const& read : task.reads) c.bytes_read += read.all();
+  for (auto const& written : task.writes) c.bytes_written += written.all();
+  return c;
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -15279,21 +15650,28 @@ struct attention_heads {
 
   attention_heads(int all) : queries(all), keys(all) {}
   /// Throws option_error.
-  TESSERA_COLD attention_heads(int of_queries, int of_keys) : queries(of_queries), keys(of_keys) {
-    if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
-    int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
-    while (queries % below != 0) --below;
-    while (above < queries && queries % above != 0) ++above;
-    throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
-                               " of keys and values: the latter must divide the former: make them ", below,
-                               below == above ? message("") : message(" or ", above)));
-  }
+  attention_heads(int of_queries, int of_keys);
 
   /// Heads of queries for each of keys.
   int group() const { return queries / keys; }
   /// Those in qkv.
   int all() const { return queries + 2 * keys; }
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
+    : queries(of_queries), keys(of_keys) {
+  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
+  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
+  while (queries % below != 0) --below;
+  while (above < queries && queries % above != 0) ++above;
+  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
+                             " of keys and values: the latter must divide the former: make them ", below,
+                             below == above ? message("") : message(" or ", above)));
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -17410,13 +17788,8 @@ template <class T> struct token_choice_body {
 };
 
 /// Throws shape_error, with the place, unless every index is in 0 … end - 1.
-inline void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
-                            std::int64_t end, const char* hint = "") {
-  for (std::size_t i = 0; i < index.size(); ++i)
-    if (index[i] < 0 || index[i] >= end)
-      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
-                                what, ": 0 … ", end - 1, " are possible", hint));
-}
+void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
+                     std::int64_t end, const char* hint = "");
 
 template <class T, class Value, class Block>
 void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
@@ -17565,6 +17938,22 @@ auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std:
   statement.check();
   return statement;
 }
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_BODY void require_indices(const char* operation, const char* what,
+                                  std::span<std::int32_t const> index, std::int64_t end, const char* hint) {
+  for (std::size_t i = 0; i < index.size(); ++i)
+    if (index[i] < 0 || index[i] >= end)
+      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
+                                what, ": 0 … ", end - 1, " are possible", hint));
+}
+
+}  // namespace eval
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -19243,22 +19632,7 @@ inline std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t befor
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
-inline std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
-  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned lead = byte(0);
-  if (text.empty()) return 0;
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return follows(1) ? 2 : 0;
-  if (lead >= 0xe0 && lead <= 0xef)
-    return follows(1, lead == 0xe0 ? 0xa0 : 0x80, lead == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-  if (lead >= 0xf0 && lead <= 0xf4)
-    return follows(1, lead == 0xf0 ? 0x90 : 0x80, lead == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4
-                                                                                                          : 0;
-  return 0;
-}
+std::size_t utf8_length(std::string_view text);
 
 /// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
 /// have another i (Turkish).
@@ -19274,32 +19648,14 @@ constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before
 namespace detail {
 /// Moves the first character of a text to the end of `out`: control characters (U+0000 … U+001F, U+007F …
 /// U+009F) and bytes that are not UTF-8 as \x1b and the like.
-TESSERA_COLD inline void move_printable(std::string_view& text, std::string& out) {
-  constexpr std::string_view hex = "0123456789abcdef";
-  const std::size_t length = utf8_length(text);
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const bool escaped =
-      length == 0 || byte(0) < 0x20 || byte(0) == 0x7f || (length == 2 && byte(0) == 0xc2 && byte(1) < 0xa0);
-  const std::size_t bytes = std::max<std::size_t>(length, 1);
-  if (!escaped) out += text.substr(0, bytes);
-  for (std::size_t i = 0; escaped && i < bytes; ++i)
-    ((out += "\\x") += hex[byte(i) / 16]) += hex[byte(i) % 16];
-  text.remove_prefix(bytes);
-}
+void move_printable(std::string_view& text, std::string& out);
 }  // namespace detail
 
 /// Text of a file for an error: at most 100 characters of it and then an ellipsis. Control characters and
 /// bytes that are not UTF-8 are escaped, so that a screen shows them and does not obey them.
-TESSERA_COLD inline std::string excerpt(std::string_view text) {
-  std::string out;
-  for (int shown = 0; !text.empty(); ++shown) {
-    if (shown == 100) return out + "…";
-    detail::move_printable(text, out);
-  }
-  return out;
-}
+std::string excerpt(std::string_view text);
 /// The same between quotation marks.
-TESSERA_COLD inline std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
+std::string in_quotes(std::string_view text);
 
 /// The first of some names, `"a", "b", …`, for an error: as many as a line has room for.
 ///   text_of   the text of one
@@ -19316,6 +19672,55 @@ inline std::string other_names(auto const& map) {
   const std::string some = some_of(map, [](auto const& member) { return in_quotes(member.first); });
   return some.empty() ? some : ", but " + some;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
+    return byte(i) >= low && byte(i) <= high;
+  };
+  const unsigned lead = byte(0);
+  if (text.empty()) return 0;
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead <= 0xdf) return follows(1) ? 2 : 0;
+  if (lead >= 0xe0 && lead <= 0xef)
+    return follows(1, lead == 0xe0 ? 0xa0 : 0x80, lead == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
+  if (lead >= 0xf0 && lead <= 0xf4)
+    return follows(1, lead == 0xf0 ? 0x90 : 0x80, lead == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4
+                                                                                                          : 0;
+  return 0;
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void move_printable(std::string_view& text, std::string& out) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  const std::size_t length = utf8_length(text);
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const bool escaped =
+      length == 0 || byte(0) < 0x20 || byte(0) == 0x7f || (length == 2 && byte(0) == 0xc2 && byte(1) < 0xa0);
+  const std::size_t bytes = std::max<std::size_t>(length, 1);
+  if (!escaped) out += text.substr(0, bytes);
+  for (std::size_t i = 0; escaped && i < bytes; ++i)
+    ((out += "\\x") += hex[byte(i) / 16]) += hex[byte(i) % 16];
+  text.remove_prefix(bytes);
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY std::string excerpt(std::string_view text) {
+  std::string out;
+  for (int shown = 0; !text.empty(); ++shown) {
+    if (shown == 100) return out + "…";
+    detail::move_printable(text, out);
+  }
+  return out;
+}
+
+TESSERA_COLD TESSERA_BODY std::string in_quotes(std::string_view text) { return "\"" + excerpt(text) + "\""; }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -19379,8 +19784,26 @@ namespace detail {
 
 /// Bytes of a tensor, or none if the dtype is unknown, an extent is negative, or the product too large or no
 /// whole number of bytes.
-inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                                 std::span<std::int64_t const> shape) {
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<std::int64_t const> shape);
+
+/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
+/// for other descriptions, and for names of dtypes.
+std::string kind_of_descr(std::string_view descr);
+
+/// "F32 (3, 4)", of many extents the first.
+std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape);
+
+/// "is F31 (3, 4)", and why that has no size.
+std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape);
+
+}  // namespace detail
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                                       std::span<std::int64_t const> shape) {
   std::uint64_t bits = dtype_bits(dtype);
   const std::uint64_t unit =
       std::gcd(bits, std::uint64_t(8));  // so that whole bytes may be as many as 64 bits count
@@ -19393,9 +19816,7 @@ inline std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
   return units / (8 / unit);
 }
 
-/// What an array of NumPy holds that is not one of numbers, by the description of its type: "<U5", "|S3". ""
-/// for other descriptions, and for names of dtypes.
-TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
+TESSERA_COLD TESSERA_BODY std::string kind_of_descr(std::string_view descr) {
   if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == descr.npos) return "";
   const std::string size = excerpt(descr.substr(2, 20));
   switch (descr[1]) {
@@ -19419,8 +19840,7 @@ TESSERA_COLD inline std::string kind_of_descr(std::string_view descr) {
   }
 }
 
-/// "F32 (3, 4)", of many extents the first.
-inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+TESSERA_BODY std::string tensor_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   constexpr std::size_t most_shown = 8;
   std::string text = excerpt(dtype.substr(0, 20)) + (dtype.size() > 20 ? "… (" : " (");
   for (std::size_t i = 0; i < shape.size() && i < most_shown; ++i)
@@ -19428,8 +19848,7 @@ inline std::string tensor_text(std::string_view dtype, std::span<std::int64_t co
   return text + (shape.size() > most_shown ? ", …)" : ")");
 }
 
-/// "is F31 (3, 4)", and why that has no size.
-inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
+TESSERA_BODY std::string no_size_text(std::string_view dtype, std::span<std::int64_t const> shape) {
   std::string text = "is " + tensor_text(dtype, shape);
   if (dtype_bytes(dtype) > 0) return text + ", which has no size in 64 bits";
   if (dtype_bits(dtype) > 0) return text + ", which is no whole number of bytes";
@@ -19439,6 +19858,8 @@ inline std::string no_size_text(std::string_view dtype, std::span<std::int64_t c
 }
 
 }  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -19487,11 +19908,8 @@ namespace detail {
 
 /// Throws io_error with the text of `code`, a value of errno; `offset` is how far the file was read or
 /// written.
-[[noreturn]] inline void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
-                                        int code) {
-  throw io_error(message("[", operation, " ", path, offset > 0 ? message("] byte ", offset, ": ") : "] ",
-                         std::generic_category().message(code)));
-}
+[[noreturn]] void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
+                                 int code);
 
 /// An open file, closed at the end of its life.
 class descriptor {
@@ -19514,14 +19932,7 @@ class descriptor {
 };
 
 /// "a folder", "a link", …
-inline char const* kind_of_file(mode_t mode) {
-  return S_ISREG(mode)    ? "a regular file"
-         : S_ISDIR(mode)  ? "a folder"
-         : S_ISLNK(mode)  ? "a link"
-         : S_ISFIFO(mode) ? "a pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
-}
+char const* kind_of_file(mode_t mode);
 
 /// A regular file, also behind links, and its size. Throws io_error for anything else, and never waits: for
 /// the writer of a pipe, say.
@@ -19529,53 +19940,19 @@ struct file_to_read {
   descriptor file;
   std::size_t size;
 };
-inline file_to_read open_to_read(std::string const& path) {
-  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  const int failure = errno;  // of a socket: no such device
-  struct stat about{};
-  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
-      !S_ISREG(about.st_mode))
-    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
-  if (file.number() < 0) system_failure("read", path, 0, failure);
-  return {std::move(file), static_cast<std::size_t>(about.st_size)};
-}
+file_to_read open_to_read(std::string const& path);
 
 }  // namespace detail
 
 /// The bytes of a regular file, all of them, copied to memory. Throws io_error, at once, for a folder, a
 /// pipe, a socket or a device, and for more bytes than the limit, before there is memory for them.
-inline std::string read_file(std::string const& path, memory_limit limit = {}) {
-  const auto [file, size] = detail::open_to_read(path);
-  const auto require_allowed = [&](std::uint64_t bytes) {
-    if (bytes > limit.bytes)
-      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
-  };
-  require_allowed(size);
-  std::string text(size + 4096, '\0');  // files of /proc say 0
-  for (std::size_t filled = 0;;) {
-    require_allowed(filled);
-    if (filled == text.size()) text.resize(2 * filled);
-    const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) detail::system_failure("read", path, filled, errno);
-    filled += static_cast<std::size_t>(got);
-    if (got > 0) continue;
-    text.resize(filled);
-    return text;
-  }
-}
+std::string read_file(std::string const& path, memory_limit limit = {});
 
 /// The bytes of a regular file, mapped: read from disk at first access. Throws io_error, at once, for
 /// anything else. Nobody may shorten the file while it is mapped; to replace it is harmless.
 class mapped_file {
  public:
-  explicit mapped_file(std::string path) : path_(std::move(path)) {
-    const auto [file, size] = detail::open_to_read(path_);
-    if (size == 0) return;  // cannot be mapped
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-    if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
-    bytes_ = {static_cast<std::byte const*>(address), size};
-  }
+  explicit mapped_file(std::string path);
   mapped_file(mapped_file&& other) noexcept
       : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
   mapped_file& operator=(mapped_file other) noexcept {
@@ -19601,35 +19978,17 @@ class file_writer {
   /// `path` is the name for errors.
   file_writer(detail::descriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
 
-  void write(std::span<std::byte const> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      offset_ += static_cast<std::uint64_t>(written);
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-  }
+  void write(std::span<std::byte const> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
   /// Overwrites the bytes at `offset`.
-  void rewrite(std::uint64_t offset, std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) detail::system_failure("write", path_, offset, errno);
-      offset += static_cast<std::uint64_t>(written);
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
+  void rewrite(std::uint64_t offset, std::string_view text);
 
   /// Bytes written so far.
   std::uint64_t offset() const { return offset_; }
 
   /// Returns when everything is on the disk.
-  void close() {
-    if (::fsync(file_.number()) != 0 || !file_.close()) fail();
-  }
+  void close();
 
  private:
   [[noreturn]] void fail() const { detail::system_failure("write", path_, offset_, errno); }
@@ -19645,34 +20004,19 @@ namespace detail {
 // a lock on it, which the system releases at the end of the process, however it ends: a partial without a
 // lock was left behind (io::remove_unfinished).
 
-inline std::string partial_name(std::string const& path, char const* kind = ".partial-") {
-  static std::atomic<unsigned> number = 0;
-  return message(path, kind, ::getpid(), "-", number++);
-}
+std::string partial_name(std::string const& path, char const* kind = ".partial-");
 
 inline bool same_file(struct stat const& a, struct stat const& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 /// Whether an open file or folder still has this name.
-inline bool has_name(descriptor const& file, std::string const& name) {
-  struct stat opened{}, named{};
-  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
-         same_file(opened, named);
-}
+bool has_name(descriptor const& file, std::string const& name);
 /// Locks a partial that this process has just made. False if another one has taken it for a leftover. A file
 /// system without locks has no leftovers that are removed.
-inline bool keep_partial(descriptor const& file, std::string const& name) {
-  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-  return has_name(file, name);
-}
+bool keep_partial(descriptor const& file, std::string const& name);
 
 /// Brings the names in the folder of `path` to the disk. Not every file system can promise that.
-inline void sync_folder_of(std::string const& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.number() >= 0) ::fsync(opened.number());
-}
+void sync_folder_of(std::string const& path);
 
 /// A new file beside the one it will replace; removed if it never does.
 class replacement {
@@ -19684,33 +20028,12 @@ class replacement {
     if (!name_.empty()) ::unlink(name_.c_str());
   }
 
-  file_writer open() {
-    for (;;) {
-      std::string name = partial_name(path_);
-      descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
-      if (file.number() < 0) system_failure("write", path_, 0, errno);
-      if (!keep_partial(file, name)) continue;
-      kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
-      name_ = std::move(name);
-      return file_writer(std::move(file), path_);
-    }
-  }
+  file_writer open();
 
-  void replace(std::uint64_t size) {
-    require_replaceable();  // again: something may have come during the writing
-    if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
-    name_.clear();
-    sync_folder_of(path_);
-  }
+  void replace(std::uint64_t size);
 
  private:
-  void require_replaceable() const {
-    struct stat about{};
-    if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-      throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
-                             " of that name; give the name of a file"));
-  }
+  void require_replaceable() const;
 
   std::string path_, name_;
   descriptor kept_{-1};
@@ -19733,12 +20056,157 @@ template <std::invocable<file_writer&> Write> void write_atomically(std::string 
 
 /// Throws the io_error that would keep write_atomically from beginning to write a file; the file stays as it
 /// is. Programs that compute long call it before.
-inline void require_writable(std::string const& path) { detail::replacement(path).open(); }
+void require_writable(std::string const& path);
 
 /// Makes or replaces a file with this text.
-inline void write_atomically(std::string const& path, std::string_view text) {
+void write_atomically(std::string const& path, std::string_view text);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void system_failure(char const* operation, std::string const& path, std::uint64_t offset,
+                                 int code) {
+  throw io_error(message("[", operation, " ", path, offset > 0 ? message("] byte ", offset, ": ") : "] ",
+                         std::generic_category().message(code)));
+}
+
+TESSERA_BODY char const* kind_of_file(mode_t mode) {
+  return S_ISREG(mode)    ? "a regular file"
+         : S_ISDIR(mode)  ? "a folder"
+         : S_ISLNK(mode)  ? "a link"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+TESSERA_BODY file_to_read open_to_read(std::string const& path) {
+  descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int failure = errno;  // of a socket: no such device
+  struct stat about{};
+  if ((file.number() < 0 ? ::stat(path.c_str(), &about) : ::fstat(file.number(), &about)) == 0 &&
+      !S_ISREG(about.st_mode))
+    throw io_error(message("[read ", path, "] is ", kind_of_file(about.st_mode), ", not a regular file"));
+  if (file.number() < 0) system_failure("read", path, 0, failure);
+  return {std::move(file), static_cast<std::size_t>(about.st_size)};
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string read_file(std::string const& path, memory_limit limit) {
+  const auto [file, size] = detail::open_to_read(path);
+  const auto require_allowed = [&](std::uint64_t bytes) {
+    if (bytes > limit.bytes)
+      throw io_error(message("[read ", path, "] ", bytes, " bytes, but the memory_limit is ", limit.bytes));
+  };
+  require_allowed(size);
+  std::string text(size + 4096, '\0');  // files of /proc say 0
+  for (std::size_t filled = 0;;) {
+    require_allowed(filled);
+    if (filled == text.size()) text.resize(2 * filled);
+    const ssize_t got = ::read(file.number(), text.data() + filled, text.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) detail::system_failure("read", path, filled, errno);
+    filled += static_cast<std::size_t>(got);
+    if (got > 0) continue;
+    text.resize(filled);
+    return text;
+  }
+}
+
+TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path)) {
+  const auto [file, size] = detail::open_to_read(path_);
+  if (size == 0) return;  // cannot be mapped
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
+  bytes_ = {static_cast<std::byte const*>(address), size};
+}
+
+TESSERA_BODY void file_writer::write(std::span<std::byte const> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_.number(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail();
+    offset_ += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+TESSERA_BODY void file_writer::rewrite(std::uint64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::pwrite(file_.number(), text.data(), text.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) detail::system_failure("write", path_, offset, errno);
+    offset += static_cast<std::uint64_t>(written);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+TESSERA_BODY void file_writer::close() {
+  if (::fsync(file_.number()) != 0 || !file_.close()) fail();
+}
+
+namespace detail {
+
+TESSERA_BODY std::string partial_name(std::string const& path, char const* kind) {
+  static std::atomic<unsigned> number = 0;
+  return message(path, kind, ::getpid(), "-", number++);
+}
+
+TESSERA_BODY bool has_name(descriptor const& file, std::string const& name) {
+  struct stat opened{}, named{};
+  return ::fstat(file.number(), &opened) == 0 && ::lstat(name.c_str(), &named) == 0 &&
+         same_file(opened, named);
+}
+
+TESSERA_BODY bool keep_partial(descriptor const& file, std::string const& name) {
+  if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  return has_name(file, name);
+}
+
+TESSERA_BODY void sync_folder_of(std::string const& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.number() >= 0) ::fsync(opened.number());
+}
+
+TESSERA_BODY file_writer replacement::open() {
+  for (;;) {
+    std::string name = partial_name(path_);
+    descriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.number() < 0 && errno == EEXIST) continue;  // left by a killed process of this number
+    if (file.number() < 0) system_failure("write", path_, 0, errno);
+    if (!keep_partial(file, name)) continue;
+    kept_ = descriptor(::fcntl(file.number(), F_DUPFD_CLOEXEC, 0));  // the lock outlives the writer
+    name_ = std::move(name);
+    return file_writer(std::move(file), path_);
+  }
+}
+
+TESSERA_BODY void replacement::replace(std::uint64_t size) {
+  require_replaceable();  // again: something may have come during the writing
+  if (std::rename(name_.c_str(), path_.c_str()) != 0) system_failure("write", path_, size, errno);
+  name_.clear();
+  sync_folder_of(path_);
+}
+
+TESSERA_BODY void replacement::require_replaceable() const {
+  struct stat about{};
+  if (::lstat(path_.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+    throw io_error(message("[write ", path_, "] there is ", kind_of_file(about.st_mode),
+                           " of that name; give the name of a file"));
+}
+
+}  // namespace detail
+
+TESSERA_BODY void require_writable(std::string const& path) { detail::replacement(path).open(); }
+
+TESSERA_BODY void write_atomically(std::string const& path, std::string_view text) {
   write_atomically(path, [&](file_writer& out) { out.write(text); });
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -19762,10 +20230,20 @@ struct file_format {
   std::string_view name, advice;
 };
 
+/// The format that a file has by its first bytes; empty if they are of none that is known.
+file_format format_of(std::span<std::byte const> file);
+
+/// Throws io_error, `[read path] …`, for a file of another format that is known by its first bytes.
+///   reader   the name of who reads here; a format whose advice names it is right
+void refuse_other_format(std::string const& path, std::span<std::byte const> file, std::string_view reader);
+void refuse_other_format(std::string const& path, std::string_view text, std::string_view reader);
+
+#ifdef TESSERA_BODY
+
 namespace detail {
 
 /// Whether a text begins with a JSON object: a brace, a string and a colon.
-inline bool begins_json(std::string_view text) {
+TESSERA_BODY bool begins_json(std::string_view text) {
   const auto skip_blank = [&] {
     text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
   };
@@ -19781,8 +20259,7 @@ inline bool begins_json(std::string_view text) {
 
 }  // namespace detail
 
-/// The format that a file has by its first bytes; empty if they are of none that is known.
-TESSERA_COLD inline file_format format_of(std::span<std::byte const> file) {
+TESSERA_COLD TESSERA_BODY file_format format_of(std::span<std::byte const> file) {
   constexpr std::string_view unpack = "unpack it first",
                              convert = "convert it in Python, by safetensors.numpy.save_file",
                              matrix_market = "a matrix of Matrix Market (.mtx)";
@@ -19831,18 +20308,20 @@ TESSERA_COLD inline file_format format_of(std::span<std::byte const> file) {
   return {};
 }
 
-/// Throws io_error, `[read path] …`, for a file of another format that is known by its first bytes.
-///   reader   the name of who reads here; a format whose advice names it is right
-TESSERA_COLD inline void refuse_other_format(std::string const& path, std::span<std::byte const> file,
-                                             std::string_view reader) {
+TESSERA_COLD TESSERA_BODY void refuse_other_format(std::string const& path, std::span<std::byte const> file,
+                                                   std::string_view reader) {
   const file_format found = format_of(file);
   if (!found.name.empty() && found.advice.find(reader) == found.advice.npos)
     throw io_error(
         message("[read ", path, "] is ", std::string(found.name), ": ", std::string(found.advice)));
 }
-inline void refuse_other_format(std::string const& path, std::string_view text, std::string_view reader) {
+
+TESSERA_BODY void refuse_other_format(std::string const& path, std::string_view text,
+                                      std::string_view reader) {
   refuse_other_format(path, std::as_bytes(std::span(text)), reader);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -19870,55 +20349,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-inline void require_success(char const* operation, std::string const& folder, std::error_code failure) {
-  if (failure) throw io_error(message("[", operation, " ", folder, "] ", failure.message()));
-}
+void require_success(char const* operation, std::string const& folder, std::error_code failure);
 
 /// The folder itself: links are followed, and a slash at the end is none of its name.
-inline std::string folder_meant(std::string const& path) {
-  std::error_code failure;
-  std::filesystem::path folder = std::filesystem::weakly_canonical(path, failure);
-  if (failure || folder.empty()) folder = path;
-  if (!folder.has_filename()) folder = folder.parent_path();
-  return folder.string();
-}
+std::string folder_meant(std::string const& path);
 
 /// Whether `name` is that of a partial, or of a folder that was moved out of the way: ….partial-12-3.
-inline bool is_unfinished(std::string_view name, std::string_view kind) {
-  const std::size_t at = name.rfind(kind);
-  if (at == 0 || at == name.npos) return false;
-  const std::string_view numbers = name.substr(at + kind.size());
-  const std::size_t dash = std::min(numbers.find('-'), numbers.size() - 1);
-  const auto is_number = [](std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-  };
-  return !numbers.empty() && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
-}
-
-/// Removes a partial unless a living process writes it: while the lock is ours, nobody else can take its
-/// name.
-inline void remove_if_left(std::filesystem::path const& path) {
-  const descriptor one(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  std::error_code ignored;
-  if (one.number() >= 0 && ::flock(one.number(), LOCK_EX | LOCK_NB) == 0 && has_name(one, path.string()))
-    std::filesystem::remove_all(path, ignored);
-}
+bool is_unfinished(std::string_view name, std::string_view kind);
 
 /// Removes the leftovers in a folder whose name begins with `prefix`.
-inline void remove_leftovers(std::string const& folder, std::string const& prefix) {
-  namespace fs = std::filesystem;
-  std::error_code failure, ignored;
-  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
-       entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    if (is_unfinished(name, ".partial-")) remove_if_left(entry->path());
-    if (!is_unfinished(name, ".replaced-")) continue;
-    // Back to its place, or, if another one has come there, it is needed no more.
-    fs::rename(entry->path(), fs::path(folder) / name.substr(0, name.rfind(".replaced-")), ignored);
-    if (ignored) fs::remove_all(entry->path(), ignored);
-  }
-}
+void remove_leftovers(std::string const& folder, std::string const& prefix);
 
 enum class folder_exchange { if_possible, never };
 
@@ -19927,103 +20367,32 @@ class folder_replacement {
  public:
   /// `files` are the names of all files of the folder. Throws io_error if the place is taken by a file, or by
   /// a folder with any other file.
-  folder_replacement(std::string const& path, std::vector<std::string> files)
-      : place_(folder_meant(path)), files_(std::move(files)) {
-    require_replaceable();
-    const std::filesystem::path place = place_;
-    std::error_code failure;
-    if (place.has_parent_path()) {
-      std::filesystem::create_directories(place.parent_path(), failure);
-      require_success("write", place_, failure);
-      remove_leftovers(place.parent_path().string(), place.filename().string() + ".");
-    }
-    while (!make_partial()) {
-    }
-  }
+  folder_replacement(std::string const& path, std::vector<std::string> files);
   folder_replacement(folder_replacement const&) = delete;
   folder_replacement& operator=(folder_replacement const&) = delete;
-  ~folder_replacement() {
-    std::error_code ignored;
-    std::filesystem::remove_all(partial_, ignored);
-  }
+  ~folder_replacement();
 
   std::string const& partial() const { return partial_; }
 
   /// Takes the place of an earlier folder, or of none. Where folders can be exchanged, the place always has
   /// one of the two.
-  void replace(folder_exchange how = folder_exchange::if_possible) const {
-    for (;;) {
-      // Again, each time: files may have come during the writing, and other writers just now.
-      const int code = require_replaceable() ? take_place(how) : rename_to(partial_, place_);
-      if (code == 0) return sync_folder_of(place_);
-      if (code != another_came) system_failure("write", place_, 0, code);
-    }
-  }
+  void replace(folder_exchange how = folder_exchange::if_possible) const;
 
  private:
   static constexpr int another_came = -1;
 
   /// False if another process has taken it for a leftover.
-  bool make_partial() {
-    partial_ = partial_name(place_);
-    if (::mkdir(partial_.c_str(), 0777) != 0) {
-      if (errno == EEXIST) return false;
-      const int code = errno;
-      partial_.clear();
-      system_failure("write", place_, 0, code);
-    }
-    kept_ = descriptor(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (kept_.number() < 0 && errno != ENOENT) system_failure("write", partial_, 0, errno);
-    return kept_.number() >= 0 && keep_partial(kept_, partial_);
-  }
+  bool make_partial();
 
   /// The reason of a failure; 0 for none.
-  static int rename_to(std::string const& from, std::string const& to) {
-    if (::rename(from.c_str(), to.c_str()) == 0) return 0;
-    return errno == EEXIST || errno == ENOTEMPTY ? another_came : errno;
-  }
-  int take_place([[maybe_unused]] folder_exchange how) const {
-#ifdef RENAME_EXCHANGE
-    if (how == folder_exchange::if_possible) {
-      if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return 0;
-      if (errno == ENOENT) return another_came;
-    }
-#endif
-    const std::string earlier = partial_name(place_, ".replaced-");
-    if (const int code = rename_to(place_, earlier); code != 0) return code == ENOENT ? another_came : code;
-    const int code = rename_to(partial_, place_);
-    std::error_code ignored;
-    if (code == 0 || code == another_came || rename_to(earlier, place_) == another_came)
-      std::filesystem::remove_all(earlier, ignored);
-    return code;
-  }
+  static int rename_to(std::string const& from, std::string const& to);
+  int take_place([[maybe_unused]] folder_exchange how) const;
 
   /// Whether there is an earlier folder, which another writer may move away at any time. Throws io_error for
   /// anything that must stay.
-  bool require_replaceable() const {
-    namespace fs = std::filesystem;
-    std::error_code failure;
-    const fs::file_status earlier = fs::status(place_, failure);
-    if (earlier.type() == fs::file_type::not_found) return false;
-    if (!failure && !fs::is_directory(earlier))
-      throw io_error(message("[write ", place_, "] there is a file of that name; give the name of a folder"));
-    if (!failure)
-      for (fs::directory_iterator entry(place_, failure), end; !failure && entry != end;
-           entry.increment(failure)) {
-        const std::string name = entry->path().filename().string();
-        if (std::find(files_.begin(), files_.end(), name) == files_.end()) refuse(name);
-      }
-    if (failure == std::errc::no_such_file_or_directory) return false;
-    require_success("write", place_, failure);
-    return true;
-  }
+  bool require_replaceable() const;
 
-  [[noreturn]] void refuse(std::string const& name) const {
-    std::string names;
-    for (std::string const& file : files_) names.append(names.empty() ? "" : ", ").append(file);
-    throw io_error(message("[write ", place_, "] it holds ", name, ", but only ", names,
-                           " would be replaced; give a folder of its own"));
-  }
+  [[noreturn]] void refuse(std::string const& name) const;
 
   std::string place_, partial_;
   std::vector<std::string> files_;
@@ -20033,15 +20402,7 @@ class folder_replacement {
 }  // namespace detail
 
 /// Makes a folder and its parents; false if its name is taken. Throws io_error if it cannot be made.
-inline bool make_folder(std::string const& path) {
-  namespace fs = std::filesystem;
-  std::error_code failure, ignored;
-  if (const fs::path parent = fs::path(path).parent_path(); !parent.empty())
-    fs::create_directories(parent, failure);  // if this fails, so does the next line, with the reason
-  const bool is_new = fs::create_directory(path, failure);
-  if (failure && !fs::exists(path, ignored)) detail::require_success("make", path, failure);
-  return is_new;
-}
+bool make_folder(std::string const& path);
 
 /// Removes the files and folders that processes which were killed began to write in a folder, and did not
 /// finish; never what a living one writes. No error if there is no such folder.
@@ -20058,6 +20419,158 @@ void write_folder_atomically(std::string const& folder, std::vector<std::string>
   write(replacement.partial());
   replacement.replace();
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void require_success(char const* operation, std::string const& folder, std::error_code failure) {
+  if (failure) throw io_error(message("[", operation, " ", folder, "] ", failure.message()));
+}
+
+TESSERA_BODY std::string folder_meant(std::string const& path) {
+  std::error_code failure;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(path, failure);
+  if (failure || folder.empty()) folder = path;
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return folder.string();
+}
+
+TESSERA_BODY bool is_unfinished(std::string_view name, std::string_view kind) {
+  const std::size_t at = name.rfind(kind);
+  if (at == 0 || at == name.npos) return false;
+  const std::string_view numbers = name.substr(at + kind.size());
+  const std::size_t dash = std::min(numbers.find('-'), numbers.size() - 1);
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return !numbers.empty() && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
+}
+
+/// Removes a partial unless a living process writes it: while the lock is ours, nobody else can take its
+/// name.
+TESSERA_BODY void remove_if_left(std::filesystem::path const& path) {
+  const descriptor one(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  std::error_code ignored;
+  if (one.number() >= 0 && ::flock(one.number(), LOCK_EX | LOCK_NB) == 0 && has_name(one, path.string()))
+    std::filesystem::remove_all(path, ignored);
+}
+
+TESSERA_BODY void remove_leftovers(std::string const& folder, std::string const& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code failure, ignored;
+  for (fs::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    if (is_unfinished(name, ".partial-")) remove_if_left(entry->path());
+    if (!is_unfinished(name, ".replaced-")) continue;
+    // Back to its place, or, if another one has come there, it is needed no more.
+    fs::rename(entry->path(), fs::path(folder) / name.substr(0, name.rfind(".replaced-")), ignored);
+    if (ignored) fs::remove_all(entry->path(), ignored);
+  }
+}
+
+TESSERA_BODY folder_replacement::folder_replacement(std::string const& path, std::vector<std::string> files)
+    : place_(folder_meant(path)), files_(std::move(files)) {
+  require_replaceable();
+  const std::filesystem::path place = place_;
+  std::error_code failure;
+  if (place.has_parent_path()) {
+    std::filesystem::create_directories(place.parent_path(), failure);
+    require_success("write", place_, failure);
+    remove_leftovers(place.parent_path().string(), place.filename().string() + ".");
+  }
+  while (!make_partial()) {
+  }
+}
+
+TESSERA_BODY folder_replacement::~folder_replacement() {
+  std::error_code ignored;
+  std::filesystem::remove_all(partial_, ignored);
+}
+
+TESSERA_BODY void folder_replacement::replace(folder_exchange how) const {
+  for (;;) {
+    // Again, each time: files may have come during the writing, and other writers just now.
+    const int code = require_replaceable() ? take_place(how) : rename_to(partial_, place_);
+    if (code == 0) return sync_folder_of(place_);
+    if (code != another_came) system_failure("write", place_, 0, code);
+  }
+}
+
+TESSERA_BODY bool folder_replacement::make_partial() {
+  partial_ = partial_name(place_);
+  if (::mkdir(partial_.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return false;
+    const int code = errno;
+    partial_.clear();
+    system_failure("write", place_, 0, code);
+  }
+  kept_ = descriptor(::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (kept_.number() < 0 && errno != ENOENT) system_failure("write", partial_, 0, errno);
+  return kept_.number() >= 0 && keep_partial(kept_, partial_);
+}
+
+TESSERA_BODY int folder_replacement::rename_to(std::string const& from, std::string const& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return 0;
+  return errno == EEXIST || errno == ENOTEMPTY ? another_came : errno;
+}
+
+TESSERA_BODY int folder_replacement::take_place([[maybe_unused]] folder_exchange how) const {
+#ifdef RENAME_EXCHANGE
+  if (how == folder_exchange::if_possible) {
+    if (::renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, place_.c_str(), RENAME_EXCHANGE) == 0) return 0;
+    if (errno == ENOENT) return another_came;
+  }
+#endif
+  const std::string earlier = partial_name(place_, ".replaced-");
+  if (const int code = rename_to(place_, earlier); code != 0) return code == ENOENT ? another_came : code;
+  const int code = rename_to(partial_, place_);
+  std::error_code ignored;
+  if (code == 0 || code == another_came || rename_to(earlier, place_) == another_came)
+    std::filesystem::remove_all(earlier, ignored);
+  return code;
+}
+
+TESSERA_BODY bool folder_replacement::require_replaceable() const {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const fs::file_status earlier = fs::status(place_, failure);
+  if (earlier.type() == fs::file_type::not_found) return false;
+  if (!failure && !fs::is_directory(earlier))
+    throw io_error(message("[write ", place_, "] there is a file of that name; give the name of a folder"));
+  if (!failure)
+    for (fs::directory_iterator entry(place_, failure), end; !failure && entry != end;
+         entry.increment(failure)) {
+      const std::string name = entry->path().filename().string();
+      if (std::find(files_.begin(), files_.end(), name) == files_.end()) refuse(name);
+    }
+  if (failure == std::errc::no_such_file_or_directory) return false;
+  require_success("write", place_, failure);
+  return true;
+}
+
+TESSERA_BODY void folder_replacement::refuse(std::string const& name) const {
+  std::string names;
+  for (std::string const& file : files_) names.append(names.empty() ? "" : ", ").append(file);
+  throw io_error(message("[write ", place_, "] it holds ", name, ", but only ", names,
+                         " would be replaced; give a folder of its own"));
+}
+
+}  // namespace detail
+
+TESSERA_BODY bool make_folder(std::string const& path) {
+  namespace fs = std::filesystem;
+  std::error_code failure, ignored;
+  if (const fs::path parent = fs::path(path).parent_path(); !parent.empty())
+    fs::create_directories(parent, failure);  // if this fails, so does the next line, with the reason
+  const bool is_new = fs::create_directory(path, failure);
+  if (failure && !fs::exists(path, ignored)) detail::require_success("make", path, failure);
+  return is_new;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -20084,37 +20597,11 @@ class folder_lock {
  public:
   /// Throws io_error if the folder has a lock, which names the process, or cannot be written to, and for a
   /// `.lock` that is not of this kind, which stays as it is.
-  TESSERA_COLD explicit folder_lock(std::string const& folder)
-      : path_(folder),
-        folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
-        file_(open(folder + "/.lock")) {
-    const std::string owner = read_owner(folder + "/.lock");
-    if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) detail::system_failure("lock", folder, 0, errno);
-      throw io_error(message("[lock ", folder, "] process ", owner,
-                             " writes to this folder; wait for its end, or stop it"));
-    }
-    const std::string process = std::to_string(::getpid());
-    if (::ftruncate(file_.number(), 0) != 0 ||
-        ::pwrite(file_.number(), process.data(), process.size(), 0) != ssize_t(process.size()))
-      detail::system_failure("lock", folder, 0, errno);
-  }
+  explicit folder_lock(std::string const& folder);
 
   /// Throws io_error if the folder has been moved or removed since it was locked: what is written to its path
   /// would be parted from the rest.
-  TESSERA_COLD void require_in_place() const {
-    struct stat locked{}, named{};
-    if (folder_.number() < 0 || ::fstat(folder_.number(), &locked) != 0) return;
-    if (::stat(path_.c_str(), &named) == 0 && detail::same_file(locked, named)) return;
-    std::string now(4096, '\0');  // Linux says where an open folder is
-    const std::string link = message("/proc/self/fd/", folder_.number());
-    const ssize_t length = ::readlink(link.c_str(), now.data(), now.size());
-    now.resize(length > 0 ? std::size_t(length) : 0);
-    const bool is_gone = locked.st_nlink == 0 || now.empty() || now.ends_with(" (deleted)");
-    throw io_error(message("[write ", path_, "] the folder was ",
-                           is_gone ? "removed or moved" : message("moved to ", now),
-                           " while this process wrote to it; nothing more is written"));
-  }
+  void require_in_place() const;
 
   /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
   /// been moved before or meanwhile.
@@ -20130,35 +20617,75 @@ class folder_lock {
   }
 
  private:
-  static detail::descriptor open(std::string const& path) {
-    // A pipe would wait for a reader.
-    detail::descriptor file(
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
-    if (file.number() < 0 && errno == ELOOP) refuse(path, "a link");
-    if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
-    struct stat about{};
-    if (::fstat(file.number(), &about) != 0) detail::system_failure("lock", path, 0, errno);
-    if (!S_ISREG(about.st_mode)) refuse(path, detail::kind_of_file(about.st_mode));
-    if (about.st_nlink > 1) refuse(path, "a file with other names");
-    return file;
-  }
+  static detail::descriptor open(std::string const& path);
   /// The number of a process; empty in a new file.
-  std::string read_owner(std::string const& path) const {
-    std::string owner(20, '\0');
-    const ssize_t length = ::pread(file_.number(), owner.data(), owner.size(), 0);
-    if (length < 0) detail::system_failure("lock", path, 0, errno);
-    owner.resize(std::size_t(length));
-    if (owner.find_first_not_of("0123456789") != owner.npos || length == 20)
-      refuse(path, "a file that holds other things than the number of a process");
-    return owner;
-  }
-  [[noreturn]] static void refuse(std::string const& path, char const* what) {
-    throw io_error(message("[lock ", path, "] there is ", what, "; it stays: move it away"));
-  }
+  std::string read_owner(std::string const& path) const;
+  [[noreturn]] static void refuse(std::string const& path, char const* what);
 
   std::string path_;
   detail::descriptor folder_, file_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY folder_lock::folder_lock(std::string const& folder)
+    : path_(folder),
+      folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+      file_(open(folder + "/.lock")) {
+  const std::string owner = read_owner(folder + "/.lock");
+  if (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) detail::system_failure("lock", folder, 0, errno);
+    throw io_error(message("[lock ", folder, "] process ", owner,
+                           " writes to this folder; wait for its end, or stop it"));
+  }
+  const std::string process = std::to_string(::getpid());
+  if (::ftruncate(file_.number(), 0) != 0 ||
+      ::pwrite(file_.number(), process.data(), process.size(), 0) != ssize_t(process.size()))
+    detail::system_failure("lock", folder, 0, errno);
+}
+
+TESSERA_COLD TESSERA_BODY void folder_lock::require_in_place() const {
+  struct stat locked{}, named{};
+  if (folder_.number() < 0 || ::fstat(folder_.number(), &locked) != 0) return;
+  if (::stat(path_.c_str(), &named) == 0 && detail::same_file(locked, named)) return;
+  std::string now(4096, '\0');  // Linux says where an open folder is
+  const std::string link = message("/proc/self/fd/", folder_.number());
+  const ssize_t length = ::readlink(link.c_str(), now.data(), now.size());
+  now.resize(length > 0 ? std::size_t(length) : 0);
+  const bool is_gone = locked.st_nlink == 0 || now.empty() || now.ends_with(" (deleted)");
+  throw io_error(message("[write ", path_, "] the folder was ",
+                         is_gone ? "removed or moved" : message("moved to ", now),
+                         " while this process wrote to it; nothing more is written"));
+}
+
+TESSERA_BODY detail::descriptor folder_lock::open(std::string const& path) {
+  // A pipe would wait for a reader.
+  detail::descriptor file(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
+  if (file.number() < 0 && errno == ELOOP) refuse(path, "a link");
+  if (file.number() < 0) detail::system_failure("lock", path, 0, errno);
+  struct stat about{};
+  if (::fstat(file.number(), &about) != 0) detail::system_failure("lock", path, 0, errno);
+  if (!S_ISREG(about.st_mode)) refuse(path, detail::kind_of_file(about.st_mode));
+  if (about.st_nlink > 1) refuse(path, "a file with other names");
+  return file;
+}
+
+TESSERA_BODY std::string folder_lock::read_owner(std::string const& path) const {
+  std::string owner(20, '\0');
+  const ssize_t length = ::pread(file_.number(), owner.data(), owner.size(), 0);
+  if (length < 0) detail::system_failure("lock", path, 0, errno);
+  owner.resize(std::size_t(length));
+  if (owner.find_first_not_of("0123456789") != owner.npos || length == 20)
+    refuse(path, "a file that holds other things than the number of a process");
+  return owner;
+}
+
+TESSERA_BODY void folder_lock::refuse(std::string const& path, char const* what) {
+  throw io_error(message("[lock ", path, "] there is ", what, "; it stays: move it away"));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -20484,6 +21011,11 @@ class json {
   using object = std::vector<json_member>;
 
   json() = default;  // null
+  json(json const&);
+  json(json&&) noexcept;
+  json& operator=(json const&);
+  json& operator=(json&&) noexcept;
+  ~json();
   template <class Number>
     requires std::is_arithmetic_v<Number>
   json(Number number);
@@ -20540,54 +21072,20 @@ json::json(Number number) {
   else
     value_ = static_cast<std::uint64_t>(number);
 }
-inline json::json(std::string text) : value_(std::move(text)) {}
-TESSERA_COLD inline json::json(char const* text) : value_(std::in_place_type<std::string>, text) {}
-inline json::json(array elements) : value_(std::move(elements)) {}
-inline json::json(object members) : value_(std::move(members)) {}
-inline bool operator==(json const& a, json const& b) { return a.value_ == b.value_; }
-
-inline json const* json::find(std::string_view key) const {
-  if (auto const* members = get_if<object>())
-    for (json_member const& member : *members)
-      if (member.key == key) return &member.value;
-  return nullptr;
-}
-
-inline json& json::operator[](std::string_view key) {
-  if (is_null()) value_ = object{};
-  auto* members = get_if<object>();
-  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
-  for (json_member& member : *members)
-    if (member.key == key) return member.value;
-  return members->emplace_back(json_member{std::string(key), {}}).value;
-}
 
 /// A value inside a document and the way to it, so that an error says where it is:
 /// `[settings.json] adam.betas[1] is a string but should be a number`. Of a long way its end is kept. Refers
 /// to the document.
 class json_place {
  public:
-  explicit json_place(json const& value, std::string document = "json", std::string path = {})
-      : value_(&value),
-        document_(std::move(document)),
-        path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {
-  }
+  explicit json_place(json const& value, std::string document = "json", std::string path = {});
 
   json const& value() const { return *value_; }
 
-  json_place at(std::string_view key) const {
-    json const* member = value_->find(key);
-    if (!member) fail(message("has no member ", in_quotes(key), members_text()));
-    return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
-  }
-  json_place at(std::size_t index) const {
-    if (index >= size()) fail(message("has ", size(), " elements, so none at index ", index));
-    return json_place(elements()[index], document_, message(path_, "[", index, "]"));
-  }
+  json_place at(std::string_view key) const;
+  json_place at(std::size_t index) const;
   /// One of members(), which need not be searched for.
-  json_place at(json_member const& member) const {
-    return json_place(member.value, document_, (path_.empty() ? path_ : path_ + ".") + member.key);
-  }
+  json_place at(json_member const& member) const;
   bool contains(std::string_view key) const { return value_->find(key) != nullptr; }
   std::size_t size() const { return elements().size(); }
 
@@ -20605,16 +21103,10 @@ class json_place {
   }
 
   /// A number, whole or not.
-  double as_number() const {
-    if (auto const* n = value_->get_if<std::int64_t>()) return static_cast<double>(*n);
-    if (auto const* n = value_->get_if<std::uint64_t>()) return static_cast<double>(*n);
-    return as<double>("a number");
-  }
+  double as_number() const;
 
   /// Throws io_error about this place: `[document] path` and the text.
-  [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
-  }
+  [[noreturn]] void fail(std::string const& what) const;
 
  private:
   template <class T> T const& as(char const* wanted) const {
@@ -20622,11 +21114,7 @@ class json_place {
     wrong(wanted);
   }
   [[noreturn]] void wrong(std::string const& wanted) const;
-  std::string members_text() const {
-    auto const* members = value_->get_if<json::object>();
-    if (!members || members->empty()) return message(", it is ", value_->kind());
-    return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
-  }
+  std::string members_text() const;
 
   static constexpr std::size_t longest_path = 99;
 
@@ -20634,11 +21122,82 @@ class json_place {
   std::string document_, path_;
 };
 
-inline json_place json::at(std::string_view key) const { return json_place(*this).at(key); }
+/// The value as JSON: on one line, or indented by `indent` spaces a level. Reading it back gives an equal
+/// value; doubles have the fewest digits for which that holds. Throws io_error for infinities, NaN, and
+/// strings that are not UTF-8: JSON has no word for them.
+std::string to_text(json const& value, int indent = 0);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY json::json(json const&) = default;
+TESSERA_BODY json::json(json&&) noexcept = default;
+TESSERA_BODY json& json::operator=(json const&) = default;
+TESSERA_BODY json& json::operator=(json&&) noexcept = default;
+TESSERA_BODY json::~json() = default;
+TESSERA_BODY json::json(std::string text) : value_(std::move(text)) {}
+TESSERA_COLD TESSERA_BODY json::json(char const* text) : value_(std::in_place_type<std::string>, text) {}
+TESSERA_BODY json::json(array elements) : value_(std::move(elements)) {}
+TESSERA_BODY json::json(object members) : value_(std::move(members)) {}
+
+TESSERA_BODY bool operator==(json const& a, json const& b) { return a.value_ == b.value_; }
+
+TESSERA_BODY json const* json::find(std::string_view key) const {
+  if (auto const* members = get_if<object>())
+    for (json_member const& member : *members)
+      if (member.key == key) return &member.value;
+  return nullptr;
+}
+
+TESSERA_BODY json& json::operator[](std::string_view key) {
+  if (is_null()) value_ = object{};
+  auto* members = get_if<object>();
+  if (!members) throw io_error(message("[json] ", kind(), " has no member ", in_quotes(key)));
+  for (json_member& member : *members)
+    if (member.key == key) return member.value;
+  return members->emplace_back(json_member{std::string(key), {}}).value;
+}
+
+TESSERA_BODY json_place::json_place(json const& value, std::string document, std::string path)
+    : value_(&value),
+      document_(std::move(document)),
+      path_(path.size() <= longest_path ? std::move(path) : "…" + path.substr(path.size() - longest_path)) {}
+
+TESSERA_BODY json_place json_place::at(std::string_view key) const {
+  json const* member = value_->find(key);
+  if (!member) fail(message("has no member ", in_quotes(key), members_text()));
+  return json_place(*member, document_, (path_.empty() ? path_ : path_ + ".") + std::string(key));
+}
+
+TESSERA_BODY json_place json_place::at(std::size_t index) const {
+  if (index >= size()) fail(message("has ", size(), " elements, so none at index ", index));
+  return json_place(elements()[index], document_, message(path_, "[", index, "]"));
+}
+
+TESSERA_BODY json_place json_place::at(json_member const& member) const {
+  return json_place(member.value, document_, (path_.empty() ? path_ : path_ + ".") + member.key);
+}
+
+TESSERA_BODY double json_place::as_number() const {
+  if (auto const* n = value_->get_if<std::int64_t>()) return static_cast<double>(*n);
+  if (auto const* n = value_->get_if<std::uint64_t>()) return static_cast<double>(*n);
+  return as<double>("a number");
+}
+
+TESSERA_BODY void json_place::fail(std::string const& what) const {
+  throw io_error(message("[", document_, "] ", path_.empty() ? "the document" : excerpt(path_), " ", what));
+}
+
+TESSERA_BODY std::string json_place::members_text() const {
+  auto const* members = value_->get_if<json::object>();
+  if (!members || members->empty()) return message(", it is ", value_->kind());
+  return "; it has " + some_of(*members, [](json_member const& member) { return in_quotes(member.key); });
+}
+
+TESSERA_BODY json_place json::at(std::string_view key) const { return json_place(*this).at(key); }
 
 namespace detail {
 
-inline void append_json(std::string& out, std::string const& text) {
+TESSERA_BODY void append_json(std::string& out, std::string const& text) {
   constexpr std::string_view escaped = "\"\\\b\f\n\r\t", letters = "\"\\bfnrt", hex = "0123456789abcdef";
   out += '"';
   for (std::size_t i = 0; i < text.size();) {
@@ -20669,7 +21228,7 @@ template <class Number> void append_json_number(std::string& out, Number number)
 }
 
 /// `indent` 0 is one line; else members stand on lines of their own, and so do elements that are not scalars.
-inline void append_json(std::string& out, json const& value, int indent, int depth) {
+TESSERA_BODY void append_json(std::string& out, json const& value, int indent, int depth) {
   const auto line = [&](int level) {
     if (indent > 0) (out += '\n').append(static_cast<std::size_t>(indent * level), ' ');
   };
@@ -20712,16 +21271,13 @@ inline void append_json(std::string& out, json const& value, int indent, int dep
 
 }  // namespace detail
 
-/// The value as JSON: on one line, or indented by `indent` spaces a level. Reading it back gives an equal
-/// value; doubles have the fewest digits for which that holds. Throws io_error for infinities, NaN, and
-/// strings that are not UTF-8: JSON has no word for them.
-inline std::string to_text(json const& value, int indent = 0) {
+TESSERA_BODY std::string to_text(json const& value, int indent) {
   std::string out;
   detail::append_json(out, value, indent, 0);
   return out;
 }
 
-inline void json_place::wrong(std::string const& wanted) const {
+TESSERA_BODY void json_place::wrong(std::string const& wanted) const {
   const bool nested = value_->get_if<json::array>() || value_->get_if<json::object>();
   auto const* const text = value_->get_if<std::string>();
   fail(message("is ",
@@ -20730,6 +21286,8 @@ inline void json_place::wrong(std::string const& wanted) const {
                       : to_text(*value_),
                " but should be ", wanted));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -20752,26 +21310,7 @@ namespace detail {
 
 /// Whether a decimal number, none of whose neighbours a type has, is too large and not too small: the place
 /// of its first digit that is no zero, and its exponent together, are positive.
-inline bool is_large(std::string_view decimal) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
-  std::int64_t place = 0;  // of the first digit: 0.1 has 0, 1 has 1, 0.01 has -1
-  bool found = false, fraction = false;
-  std::size_t i = 0;
-  for (; i < decimal.size() && decimal[i] != 'e' && decimal[i] != 'E'; ++i) {
-    if (decimal[i] == '.') {
-      fraction = true;
-    } else if (decimal[i] >= '0' && decimal[i] <= '9') {
-      found |= decimal[i] != '0';
-      place += fraction ? -std::int64_t(!found) : std::int64_t(found);
-    }
-  }
-  std::int64_t exponent = 0;
-  const bool negative = i + 1 < decimal.size() && decimal[i + 1] == '-';
-  for (; i < decimal.size(); ++i)
-    if (decimal[i] >= '0' && decimal[i] <= '9')
-      exponent = std::min(most, exponent < most / 10 ? 10 * exponent + (decimal[i] - '0') : most);
-  return place + (negative ? -exponent : exponent) > 0;
-}
+bool is_large(std::string_view decimal);
 
 }  // namespace detail
 
@@ -20800,6 +21339,35 @@ template <class Number> std::size_t parse_number(std::string_view text, Number& 
 template <class Number> bool is_number(std::string_view text, Number& value) {
   return !text.empty() && parse_number(text, value) == text.size();
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY bool is_large(std::string_view decimal) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 4;
+  std::int64_t place = 0;  // of the first digit: 0.1 has 0, 1 has 1, 0.01 has -1
+  bool found = false, fraction = false;
+  std::size_t i = 0;
+  for (; i < decimal.size() && decimal[i] != 'e' && decimal[i] != 'E'; ++i) {
+    if (decimal[i] == '.') {
+      fraction = true;
+    } else if (decimal[i] >= '0' && decimal[i] <= '9') {
+      found |= decimal[i] != '0';
+      place += fraction ? -std::int64_t(!found) : std::int64_t(found);
+    }
+  }
+  std::int64_t exponent = 0;
+  const bool negative = i + 1 < decimal.size() && decimal[i + 1] == '-';
+  for (; i < decimal.size(); ++i)
+    if (decimal[i] >= '0' && decimal[i] <= '9')
+      exponent = std::min(most, exponent < most / 10 ? 10 * exponent + (decimal[i] - '0') : most);
+  return place + (negative ? -exponent : exponent) > 0;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -21065,30 +21633,40 @@ TESSERA_BODY json parse_json(std::string_view text, std::string const& source, s
 namespace tessera { inline namespace TESSERA_ISA { namespace io { namespace detail {
 
 /// A checksum as text, which is always as long.
-inline std::string checksum_text(std::uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
+std::string checksum_text(std::uint64_t value);
 
 /// The member that has the checksum, and the text before its digits; in a string the quotes would be escaped.
 inline constexpr std::string_view own_checksum_key = "tessera.header",
                                   before_own_checksum = "\"tessera.header\":\"";
 
 /// Where the digits stand, or npos if there are none.
-inline std::size_t own_checksum_at(std::string_view text) {
+std::size_t own_checksum_at(std::string_view text);
+
+/// What the digits at `at` should be.
+std::string own_checksum(std::string text, std::size_t at);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::string checksum_text(std::uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+TESSERA_BODY std::size_t own_checksum_at(std::string_view text) {
   const std::size_t found = text.find(before_own_checksum), at = found + before_own_checksum.size();
   return found == text.npos || text.size() - at < checksum_text(0).size() ? text.npos : at;
 }
 
-/// What the digits at `at` should be.
-inline std::string own_checksum(std::string text, std::size_t at) {
+TESSERA_BODY std::string own_checksum(std::string text, std::size_t at) {
   const std::string zeros = checksum_text(0);
   text.replace(at, zeros.size(), zeros);
   checksum sum;
   sum.add(std::as_bytes(std::span(text)));
   return checksum_text(sum.value());
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::io::detail
 #endif
@@ -22584,7 +23162,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// A text as a screen and a log may show it, whoever wrote it: control characters (U+0000 … U+001F, U+007F …
 /// U+009F) and bytes that are not UTF-8 become \x1b and the like; line breaks, tabs and all other characters
 /// stay. A terminal obeys none of it, and no program takes a log for binary data.
-TESSERA_COLD inline std::string printable(std::string_view text) {
+std::string printable(std::string_view text);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::string printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
     if (text[0] == '\n' || text[0] == '\t') {
@@ -22596,6 +23178,8 @@ TESSERA_COLD inline std::string printable(std::string_view text) {
   }
   return shown;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -22609,11 +23193,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// The value of a JSON file, as parse_json reads it. Throws io_error for a file of another format, and as
 /// read_file.
-inline json read_json(std::string const& path, memory_limit limit = {}) {
+json read_json(std::string const& path, memory_limit limit = {});
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY json read_json(std::string const& path, memory_limit limit) {
   const std::string text = read_file(path, limit);
   refuse_other_format(path, text, "io::read_json");
   return parse_json(text, path);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::io
 #endif
@@ -22909,18 +23499,29 @@ struct target {
 };
 
 /// Bow, 2022: Mk2 at a higher clock. Bow-2000 data sheet: 350 TFLOP/s in half precision, 897 MiB.
-inline target bow() { return {}; }
+target bow();
 
 /// Mk2, 2020: GC200. 250 TFLOP/s in half precision at 1.33 GHz.
-inline target gc200() {
+target gc200();
+
+/// Mk1, 2018: GC2. 1216 tiles of 256 KiB at 1.6 GHz, half of Mk2's multiplier (Jia et al. 2019, chapter 1).
+target gc2();
+
+/// The target of that name: "bow", "gc200" or "gc2". Throws option_error for another name.
+target target_named(std::string const& name);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY target bow() { return {}; }
+
+TESSERA_BODY target gc200() {
   target t;
   t.name = "GC200";
   t.clock_hz = 1.33e9;
   return t;
 }
 
-/// Mk1, 2018: GC2. 1216 tiles of 256 KiB at 1.6 GHz, half of Mk2's multiplier (Jia et al. 2019, chapter 1).
-inline target gc2() {
+TESSERA_BODY target gc2() {
   target t;
   t.name = "GC2";
   t.tiles = 1216;
@@ -22931,13 +23532,14 @@ inline target gc2() {
   return t;
 }
 
-/// The target of that name: "bow", "gc200" or "gc2". Throws option_error for another name.
-inline target target_named(std::string const& name) {
+TESSERA_BODY target target_named(std::string const& name) {
   if (name == "bow") return bow();
   if (name == "gc200") return gc200();
   if (name == "gc2") return gc2();
   throw option_error(message("[ipu::target_named] \"", name, "\": there are bow, gc200 and gc2"));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -22957,26 +23559,87 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace cod
 using std::int64_t;
 
 /// Zeros into `bytes` of a tile.
-inline int64_t zeroing(target const& on, int64_t bytes) {
+int64_t zeroing(target const& on, int64_t bytes);
+
+/// Rearrangement on a tile: a load and a store for every 8 bytes, and a fifth more for offsets.
+int64_t copy(target const& on, int64_t bytes);
+
+/// `elements` from one precision to the other.
+int64_t cast(target const& on, int64_t elements, precision from, precision to);
+
+/// Sums of `depth` partials for each of `outputs` elements.
+int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out);
+
+/// Stationary coefficients: 16 inputs (half) or 8 (float), by 16 outputs, `units` of them at a time.
+///   inputs, outputs   features; field: columns, split between the workers
+int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of,
+                       precision partials);
+
+/// Dot products of vectors, without the accumulating multiplier: for few columns (poplin's horizontal MAC).
+int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of);
+
+/// popsparse's static multiply. Elements: the workers split rows; blocks: they split columns.
+///   rows      rows of blocks of the tile that have blocks
+///   blocks    of all rows; columns: of X
+int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                        precision of);
+
+/// The reduction behind the static multiply, of partials a stride apart: a worker's loop over one wide vector
+/// of outputs, 8 of half or 4 of single.
+int64_t static_reduce_loop(int64_t depth, precision partials, precision out);
+int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out);
+
+/// The largest block that the dynamic codelets multiply at once: 16 of half, 8 of single.
+constexpr int dynamic_block(int block, precision of) {
+  const int most = of == precision::half ? 16 : 8;
+  return block <= most ? block : most;
+}
+
+/// popsparse's dynamic multiply, of one bucket's blocks for this tile.
+///   rows, blocks   as for static_multiply
+///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
+///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
+int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                         precision of, precision partials, double subgroups = 1, bool transposed = false);
+
+/// The gradient of W, sampled at the blocks of a bucket: dY times X-transposed.
+///   columns   of this step's dY and X
+int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
+                                precision of, precision partials);
+
+/// Activations brought into the order in which the accumulating multiplier takes them for weight gradients.
+int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
+                                      precision of);
+
+/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
+int64_t gather(target const& on, int64_t rows, int64_t row_bytes);
+
+/// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
+/// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
+///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
+int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
+                    precision of);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int64_t zeroing(target const& on, int64_t bytes) {
   return (12 + ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers)) * on.workers;
 }
 
-/// Rearrangement on a tile: a load and a store for every 8 bytes, and a fifth more for offsets.
-inline int64_t copy(target const& on, int64_t bytes) {
+TESSERA_BODY int64_t copy(target const& on, int64_t bytes) {
   const int64_t each = ceil_div<int64_t>(ceil_div<int64_t>(bytes, on.load_bytes_per_cycle), on.workers);
   return (20 + each * 5 / 4) * on.workers;
 }
 
-/// `elements` from one precision to the other.
-inline int64_t cast(target const& on, int64_t elements, precision from, precision to) {
+TESSERA_BODY int64_t cast(target const& on, int64_t elements, precision from, precision to) {
   if (from == to || elements == 0) return 0;
   const int64_t each = ceil_div<int64_t>(elements, on.workers);
   const int narrower = std::min(on.vector_width(from), on.vector_width(to));
   return (ceil_div<int64_t>(each, narrower) + 26) * on.workers;
 }
 
-/// Sums of `depth` partials for each of `outputs` elements.
-inline int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials, precision out) {
+TESSERA_BODY int64_t reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
+                            precision out) {
   if (depth <= 1) return cast(on, outputs, partials, out);
   const bool single = partials == precision::single;
   const int width = single ? 4 : 8;
@@ -22993,10 +23656,8 @@ inline int64_t reduce(target const& on, int64_t outputs, int64_t depth, precisio
   return (cycles + (3 * depth + overhead) * each) * on.workers;
 }
 
-/// Stationary coefficients: 16 inputs (half) or 8 (float), by 16 outputs, `units` of them at a time.
-///   inputs, outputs   features; field: columns, split between the workers
-inline int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field, precision of,
-                              precision partials) {
+TESSERA_BODY int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs, int64_t field,
+                                    precision of, precision partials) {
   if (inputs == 0 || outputs == 0 || field == 0) return 0;
   const bool half = of == precision::half;
   const bool short_path = half || partials == precision::single;
@@ -23027,19 +23688,15 @@ inline int64_t dense_multiply(target const& on, int64_t inputs, int64_t outputs,
          (11 + out_groups * (19 - shorter + passes * (7 + load + inner(true))));
 }
 
-/// Dot products of vectors, without the accumulating multiplier: for few columns (poplin's horizontal MAC).
-inline int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field,
-                                  precision of) {
+TESSERA_BODY int64_t dense_dot_products(target const& on, int64_t inputs, int64_t outputs, int64_t field,
+                                        precision of) {
   if (inputs == 0 || outputs == 0 || field == 0) return 0;
   const int64_t dot = 6 + ceil_div<int64_t>(inputs, on.vector_width(of)) + (of == precision::half ? 1 : 0);
   return 68 + (45 + ceil_div<int64_t>(field, on.workers) * (7 + outputs * dot)) * on.workers;
 }
 
-/// popsparse's static multiply. Elements: the workers split rows; blocks: they split columns.
-///   rows      rows of blocks of the tile that have blocks
-///   blocks    of all rows; columns: of X
-inline int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
-                               precision of) {
+TESSERA_BODY int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                     int block, precision of) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half;
   if (block == 1) {
@@ -23071,32 +23728,21 @@ inline int64_t static_multiply(target const& on, int64_t rows, int64_t blocks, i
   return 30 + header * on.workers + rows * (row * on.workers + 17) + blocks * (16 + load + each * on.workers);
 }
 
-/// The reduction behind the static multiply, of partials a stride apart: a worker's loop over one wide vector
-/// of outputs, 8 of half or 4 of single.
-inline int64_t static_reduce_loop(int64_t depth, precision partials, precision out) {
+TESSERA_BODY int64_t static_reduce_loop(int64_t depth, precision partials, precision out) {
   return (partials == precision::half ? (out == precision::half ? 8 : 7) : 5) + 6 + depth - 1;
 }
-inline int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
-                             precision out) {
+
+TESSERA_BODY int64_t static_reduce(target const& on, int64_t outputs, int64_t depth, precision partials,
+                                   precision out) {
   if (depth <= 1) return 0;
   const int64_t loops =
       ceil_div<int64_t>(ceil_div<int64_t>(outputs, on.workers), partials == precision::single ? 4 : 8);
   return (16 + loops * static_reduce_loop(depth, partials, out)) * on.workers;
 }
 
-/// The largest block that the dynamic codelets multiply at once: 16 of half, 8 of single.
-constexpr int dynamic_block(int block, precision of) {
-  const int most = of == precision::half ? 16 : 8;
-  return block <= most ? block : most;
-}
-
-/// popsparse's dynamic multiply, of one bucket's blocks for this tile.
-///   rows, blocks   as for static_multiply
-///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
-///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
-inline int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
-                                precision of, precision partials, double subgroups = 1,
-                                bool transposed = false) {
+TESSERA_BODY int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                      int block, precision of, precision partials, double subgroups,
+                                      bool transposed) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half;
   const double until_found = (subgroups - 1) / 2 + 1;
@@ -23160,10 +23806,8 @@ inline int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, 
   return worker * on.workers + search + blocks * (load + 3 + 12 * loads) + kept * rows + 2;
 }
 
-/// The gradient of W, sampled at the blocks of a bucket: dY times X-transposed.
-///   columns   of this step's dY and X
-inline int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns,
-                                       int block, precision of, precision partials) {
+TESSERA_BODY int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, int64_t columns,
+                                             int block, precision of, precision partials) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
   const bool half = of == precision::half, wide = partials == precision::single;
   int64_t supervisor = 37 + 38 + 26;
@@ -23201,32 +23845,29 @@ inline int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t b
   return worker * on.workers + supervisor;
 }
 
-/// Activations brought into the order in which the accumulating multiplier takes them for weight gradients.
-inline int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
-                                             precision of) {
+TESSERA_BODY int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block,
+                                                   int64_t columns, precision of) {
   const bool half = of == precision::half;
   const int64_t steps = columns / (half ? 16 : 8);
   const int64_t each = 3 + steps * (3 + (half ? block / 4 * 23 : block / 2 * 12));
   return 18 + (34 + ceil_div<int64_t>(blocks, on.workers) * each) * on.workers;
 }
 
-/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
-inline int64_t gather(target const& on, int64_t rows, int64_t row_bytes) {
+TESSERA_BODY int64_t gather(target const& on, int64_t rows, int64_t row_bytes) {
   if (rows == 0) return 0;
   const int64_t each = ceil_div<int64_t>(rows, on.workers);
   return (30 + each * (12 + 3 * ceil_div<int64_t>(row_bytes, on.load_bytes_per_cycle))) * on.workers;
 }
 
-/// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
-/// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
-///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
-inline int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
-                           precision of) {
+TESSERA_BODY int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read,
+                                 int64_t bytes_written, precision of) {
   const int64_t arithmetic = ceil_div<int64_t>(operations, on.vector_width(of));
   const int64_t memory = ceil_div<int64_t>(bytes_read, on.load_bytes_per_cycle) +
                          ceil_div<int64_t>(bytes_written, on.store_bytes_per_cycle);
   return 20 * on.workers + std::max(arithmetic, memory);
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::codelets
 #endif
@@ -23358,29 +23999,9 @@ class graph {
 
   /// Puts elements on a tile. Throws option_error for a tile that there is not, and for elements that are
   /// mapped already.
-  void map(slice s, int tile) {
-    if (tile < 0 || tile >= on_.tiles)
-      throw option_error(message("[ipu::graph::map] ", at(s).name, ": tile ", tile, " of ", on_.tiles));
-    if (s.size() == 0) return;
-    auto& all = own(s).mapping;
-    const auto behind =
-        std::upper_bound(all.begin(), all.end(), s.first,
-                         [](std::int64_t first, interval const& i) { return first < i.first; });
-    if ((behind != all.end() && behind->first < s.last) ||
-        (behind != all.begin() && std::prev(behind)->last > s.first))
-      throw option_error(message("[ipu::graph::map] ", at(s).name, ": elements ", s.first, " to ", s.last,
-                                 " are mapped already, some of them"));
-    if (behind != all.begin() && std::prev(behind)->last == s.first && std::prev(behind)->tile == tile)
-      std::prev(behind)->last = s.last;
-    else
-      all.insert(behind, {s.first, s.last, tile});
-  }
+  void map(slice s, int tile);
   /// Spreads elements over all tiles, in order, in multiples of `grain`.
-  void map_linearly(slice s, std::int64_t grain = 1) {
-    const std::int64_t grains = ceil_div(s.size(), grain), each = ceil_div(grains, std::int64_t(on_.tiles));
-    for (std::int64_t first = 0, tile = 0; first < s.size(); first += each * grain, ++tile)
-      map(s.part(first, std::min(s.size(), first + each * grain)), int(tile));
-  }
+  void map_linearly(slice s, std::int64_t grain = 1);
 
   /// Calls visit(interval, first, last) for the parts of a slice that are on one tile each, until an element
   /// is on none; returns where it ended.
@@ -23414,22 +24035,12 @@ class graph {
   std::vector<initial_bytes> const& initial() const { return initial_; }
 
   /// A codelet that vertices may share. It stays where it is.
-  codelet const& add_codelet(codelet code) {
-    return codelets_.emplace_back(std::make_unique<codelet>(std::move(code))), *codelets_.back();
-  }
+  codelet const& add_codelet(codelet code);
 
-  compute_set add_compute_set(std::string name, bool estimated = false) {
-    sets_.push_back({std::move(name), estimated, {}});
-    return {int(sets_.size()) - 1};
-  }
+  compute_set add_compute_set(std::string name, bool estimated = false);
   /// Adds a vertex. Its code is one of this graph's codelets.
   void add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
-                  runs_on by = runs_on::tile, double multiplies = 0) {
-    if (tile < 0 || tile >= on_.tiles)
-      throw option_error(message("[ipu::graph::add_vertex] ", sets_[std::size_t(to.number)].name, ": tile ",
-                                 tile, " of ", on_.tiles));
-    sets_[std::size_t(to.number)].vertices.push_back({&code, tile, by, std::move(fields), multiplies});
-  }
+                  runs_on by = runs_on::tile, double multiplies = 0);
 
   target const& on() const { return on_; }
   std::vector<variable> const& variables() const { return variables_; }
@@ -23445,6 +24056,50 @@ class graph {
   std::vector<initial_bytes> initial_;
   std::vector<std::unique_ptr<codelet>> codelets_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void graph::map(slice s, int tile) {
+  if (tile < 0 || tile >= on_.tiles)
+    throw option_error(message("[ipu::graph::map] ", at(s).name, ": tile ", tile, " of ", on_.tiles));
+  if (s.size() == 0) return;
+  auto& all = own(s).mapping;
+  const auto behind = std::upper_bound(all.begin(), all.end(), s.first,
+                                       [](std::int64_t first, interval const& i) { return first < i.first; });
+  if ((behind != all.end() && behind->first < s.last) ||
+      (behind != all.begin() && std::prev(behind)->last > s.first))
+    throw option_error(message("[ipu::graph::map] ", at(s).name, ": elements ", s.first, " to ", s.last,
+                               " are mapped already, some of them"));
+  if (behind != all.begin() && std::prev(behind)->last == s.first && std::prev(behind)->tile == tile)
+    std::prev(behind)->last = s.last;
+  else
+    all.insert(behind, {s.first, s.last, tile});
+}
+
+TESSERA_BODY void graph::map_linearly(slice s, std::int64_t grain) {
+  const std::int64_t grains = ceil_div(s.size(), grain), each = ceil_div(grains, std::int64_t(on_.tiles));
+  for (std::int64_t first = 0, tile = 0; first < s.size(); first += each * grain, ++tile)
+    map(s.part(first, std::min(s.size(), first + each * grain)), int(tile));
+}
+
+TESSERA_BODY codelet const& graph::add_codelet(codelet code) {
+  return codelets_.emplace_back(std::make_unique<codelet>(std::move(code))), *codelets_.back();
+}
+
+TESSERA_BODY compute_set graph::add_compute_set(std::string name, bool estimated) {
+  sets_.push_back({std::move(name), estimated, {}});
+  return {int(sets_.size()) - 1};
+}
+
+TESSERA_BODY void graph::add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
+                                    runs_on by, double multiplies) {
+  if (tile < 0 || tile >= on_.tiles)
+    throw option_error(message("[ipu::graph::add_vertex] ", sets_[std::size_t(to.number)].name, ": tile ",
+                               tile, " of ", on_.tiles));
+  sets_[std::size_t(to.number)].vertices.push_back({&code, tile, by, std::move(fields), multiplies});
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -23565,17 +24220,31 @@ struct product_shape {
 
 namespace detail {
 
-TESSERA_COLD inline void require_block(char const* operation, int block) {
+void require_block(char const* operation, int block);
+
+/// For a product whose temporaries fit in no plan.
+///   what   besides its sizes: " with 9 blocks of 4"
+[[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
+                                     std::string const& what, std::int64_t needed, double available);
+
+}  // namespace detail
+
+/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
+std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_block(char const* operation, int block) {
   if (block != 1 && block != 4 && block != 8 && block != 16)
     throw option_error(
         message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
 }
 
-/// For a product whose temporaries fit in no plan.
-///   what   besides its sizes: " with 9 blocks of 4"
-[[noreturn]] TESSERA_COLD inline void refuse_temporaries(char const* operation, target const& on,
-                                                         product_shape const& shape, std::string const& what,
-                                                         std::int64_t needed, double available) {
+TESSERA_COLD TESSERA_BODY void refuse_temporaries(char const* operation, target const& on,
+                                                  product_shape const& shape, std::string const& what,
+                                                  std::int64_t needed, double available) {
   throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
                              " bytes of a tile for temporaries, and ", std::int64_t(available),
                              " are available: availableMemoryProportion would have to be ",
@@ -23584,14 +24253,15 @@ TESSERA_COLD inline void require_block(char const* operation, int block) {
 
 }  // namespace detail
 
-/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
-inline std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1) {
+TESSERA_BODY std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain) {
   std::vector<std::int64_t> counts;
   const std::int64_t grains = ceil_div<std::int64_t>(size, grain);
   for (std::int64_t parts = 1; parts <= std::min(most, grains); ++parts)
     if (counts.empty() || ceil_div(grains, counts.back()) != ceil_div(grains, parts)) counts.push_back(parts);
   return counts;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -23613,34 +24283,13 @@ using option_flags = std::map<std::string, std::string>;
 
 namespace detail {
 
-[[noreturn]] TESSERA_COLD inline void refuse_option(char const* operation, std::string const& name,
-                                                    std::string const& value, std::string const& wanted) {
-  throw option_error(message("[", operation, "] ", name, " = ", value, ": ", wanted));
-}
-inline double number_option(char const* operation, std::string const& name, std::string const& value,
-                            double least) {
-  double number = 0;
-  if (!io::is_number(value, number) || !(number >= least && number <= 1e15))
-    refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
-  return number;
-}
+[[noreturn]] void refuse_option(char const* operation, std::string const& name, std::string const& value,
+                                std::string const& wanted);
+double number_option(char const* operation, std::string const& name, std::string const& value, double least);
 /// A number of parts.
-inline std::int64_t count_option(char const* operation, std::string const& name, std::string const& value) {
-  const double number = number_option(operation, name, value, 0);
-  if (!(number <= 1e9) || number != std::floor(number))
-    refuse_option(operation, name, value, "a whole number of at most 1000000000 is meant");
-  return std::int64_t(number);
-}
-inline bool bool_option(char const* operation, std::string const& name, std::string const& value) {
-  if (value == "true" || value == "1") return true;
-  if (value != "false" && value != "0") refuse_option(operation, name, value, "true or false is meant");
-  return false;
-}
-inline precision precision_option(char const* operation, std::string const& name, std::string const& value) {
-  if (value == "half") return precision::half;
-  if (value != "float") refuse_option(operation, name, value, "half or float is meant");
-  return precision::single;
-}
+std::int64_t count_option(char const* operation, std::string const& name, std::string const& value);
+bool bool_option(char const* operation, std::string const& name, std::string const& value);
+precision precision_option(char const* operation, std::string const& name, std::string const& value);
 
 }  // namespace detail
 
@@ -23653,27 +24302,7 @@ struct static_options {
 
   /// Throws option_error for a name that popsparse's static product does not have, and a value without
   /// meaning.
-  static static_options from(option_flags const& flags) {
-    constexpr char const* operation = "ipu::static_options";
-    static_options o;
-    for (auto const& [name, value] : flags) {
-      if (name == "availableMemoryProportion")
-        o.available_memory_proportion = detail::number_option(operation, name, value, 0);
-      else if (name == "numBands")
-        o.bands = detail::count_option(operation, name, value);
-      else if (name == "nSplit")
-        o.n_split = detail::count_option(operation, name, value);
-      else if (name == "enablePreprocessing")
-        o.enable_preprocessing = detail::bool_option(operation, name, value);
-      else if (name == "verboseLogging")
-        detail::bool_option(operation, name, value);  // a plan always explains itself
-      else
-        throw option_error(message("[", operation, "] there is no option ", name,
-                                   ": availableMemoryProportion, numBands, nSplit, enablePreprocessing and "
-                                   "verboseLogging are"));
-    }
-    return o;
-  }
+  static static_options from(option_flags const& flags);
 };
 
 /// Of the dynamic product, with popsparse's defaults.
@@ -23687,73 +24316,143 @@ struct dynamic_options {
   bool force_bucket_spills = false;  // partitioner.forceBucketSpills: no block stays at home, for tests
   std::int64_t x = 0, y = 0, z = 0;  // planConstraints: parts of m, k and n; 0: the planner's choice
 
-  static dynamic_options from(option_flags const& flags) {
-    constexpr char const* operation = "ipu::dynamic_options";
-    dynamic_options o;
-    for (auto const& [name, value] : flags) {
-      if (name == "availableMemoryProportion")
-        o.available_memory_proportion = detail::number_option(operation, name, value, 0);
-      else if (name == "metaInfoBucketOversizeProportion")
-        o.oversize = detail::number_option(operation, name, value, 0);
-      else if (name == "partialsType")
-        o.partials = detail::precision_option(operation, name, value);
-      else if (name == "sharedBuckets")
-        require_default(name, value, true, "all passes use the same buckets");
-      else if (name == "doGradAPass")
-        o.gradient_of_activations = detail::bool_option(operation, name, value);
-      else if (name == "doGradWPass")
-        o.gradient_of_weights = detail::bool_option(operation, name, value);
-      else if (name == "enableStructuredRearrangements")
-        require_default(name, value, true, "activations are always rearranged by a codelet");
-      else if (name == "partitioner.useActualWorkerSplitCosts")
-        require_default(name, value, false, "workers share the blocks of their tile evenly");
-      else if (name == "partitioner.optimiseForSpeed")
-        o.optimise_for_speed = detail::bool_option(operation, name, value);
-      else if (name == "partitioner.forceBucketSpills")
-        o.force_bucket_spills = detail::bool_option(operation, name, value);
-      else if (name == "planConstraints")
-        o.constrain(value);
-      else
-        throw option_error(message(
-            "[", operation, "] there is no option ", name,
-            ": availableMemoryProportion, metaInfoBucketOversizeProportion, partialsType, sharedBuckets, "
-            "doGradAPass, doGradWPass, planConstraints, enableStructuredRearrangements, "
-            "partitioner.optimiseForSpeed, partitioner.forceBucketSpills and "
-            "partitioner.useActualWorkerSplitCosts are"));
-    }
-    return o;
-  }
+  static dynamic_options from(option_flags const& flags);
 
  private:
   static void require_default(std::string const& name, std::string const& value, bool is,
-                              std::string const& why) {
-    constexpr char const* operation = "ipu::dynamic_options";
-    if (detail::bool_option(operation, name, value) != is)
-      detail::refuse_option(operation, name, value,
-                            message("only ", is ? "true" : "false", " is possible: ", why));
-  }
+                              std::string const& why);
   /// {"partition": {"x": …, "y": …, "z": …}}, each if wanted.
-  void constrain(std::string const& json) {
-    const io::json all = io::parse_json(json, "planConstraints");
-    auto const* const members = all.get_if<io::json::object>();
-    if (!members)
-      detail::refuse_option("ipu::dynamic_options", "planConstraints", json, "a JSON object is meant");
-    for (auto const& [name, value] : *members) {
-      auto const* const parts = name == "partition" ? value.get_if<io::json::object>() : nullptr;
-      if (!parts)
-        detail::refuse_option(
-            "ipu::dynamic_options", "planConstraints", json,
-            message("\"", name, "\" cannot be constrained, \"partition\" can, by an object"));
-      for (auto const& [axis, count] : *parts) {
-        auto const* const number = count.get_if<std::int64_t>();
-        if (!number || *number < 1 || (axis != "x" && axis != "y" && axis != "z"))
-          detail::refuse_option("ipu::dynamic_options", "planConstraints", json,
-                                "x, y and z of a partition are whole numbers of at least 1");
-        (axis == "x" ? x : axis == "y" ? y : z) = *number;
-      }
+  void constrain(std::string const& json);
+};
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void refuse_option(char const* operation, std::string const& name,
+                                             std::string const& value, std::string const& wanted) {
+  throw option_error(message("[", operation, "] ", name, " = ", value, ": ", wanted));
+}
+
+TESSERA_BODY double number_option(char const* operation, std::string const& name, std::string const& value,
+                                  double least) {
+  double number = 0;
+  if (!io::is_number(value, number) || !(number >= least && number <= 1e15))
+    refuse_option(operation, name, value, message("a number of at least ", least, " is meant"));
+  return number;
+}
+
+TESSERA_BODY std::int64_t count_option(char const* operation, std::string const& name,
+                                       std::string const& value) {
+  const double number = number_option(operation, name, value, 0);
+  if (!(number <= 1e9) || number != std::floor(number))
+    refuse_option(operation, name, value, "a whole number of at most 1000000000 is meant");
+  return std::int64_t(number);
+}
+
+TESSERA_BODY bool bool_option(char const* operation, std::string const& name, std::string const& value) {
+  if (value == "true" || value == "1") return true;
+  if (value != "false" && value != "0") refuse_option(operation, name, value, "true or false is meant");
+  return false;
+}
+
+TESSERA_BODY precision precision_option(char const* operation, std::string const& name,
+                                        std::string const& value) {
+  if (value == "half") return precision::half;
+  if (value != "float") refuse_option(operation, name, value, "half or float is meant");
+  return precision::single;
+}
+
+}  // namespace detail
+
+TESSERA_BODY static_options static_options::from(option_flags const& flags) {
+  constexpr char const* operation = "ipu::static_options";
+  static_options o;
+  for (auto const& [name, value] : flags) {
+    if (name == "availableMemoryProportion")
+      o.available_memory_proportion = detail::number_option(operation, name, value, 0);
+    else if (name == "numBands")
+      o.bands = detail::count_option(operation, name, value);
+    else if (name == "nSplit")
+      o.n_split = detail::count_option(operation, name, value);
+    else if (name == "enablePreprocessing")
+      o.enable_preprocessing = detail::bool_option(operation, name, value);
+    else if (name == "verboseLogging")
+      detail::bool_option(operation, name, value);  // a plan always explains itself
+    else
+      throw option_error(message("[", operation, "] there is no option ", name,
+                                 ": availableMemoryProportion, numBands, nSplit, enablePreprocessing and "
+                                 "verboseLogging are"));
+  }
+  return o;
+}
+
+TESSERA_BODY dynamic_options dynamic_options::from(option_flags const& flags) {
+  constexpr char const* operation = "ipu::dynamic_options";
+  dynamic_options o;
+  for (auto const& [name, value] : flags) {
+    if (name == "availableMemoryProportion")
+      o.available_memory_proportion = detail::number_option(operation, name, value, 0);
+    else if (name == "metaInfoBucketOversizeProportion")
+      o.oversize = detail::number_option(operation, name, value, 0);
+    else if (name == "partialsType")
+      o.partials = detail::precision_option(operation, name, value);
+    else if (name == "sharedBuckets")
+      require_default(name, value, true, "all passes use the same buckets");
+    else if (name == "doGradAPass")
+      o.gradient_of_activations = detail::bool_option(operation, name, value);
+    else if (name == "doGradWPass")
+      o.gradient_of_weights = detail::bool_option(operation, name, value);
+    else if (name == "enableStructuredRearrangements")
+      require_default(name, value, true, "activations are always rearranged by a codelet");
+    else if (name == "partitioner.useActualWorkerSplitCosts")
+      require_default(name, value, false, "workers share the blocks of their tile evenly");
+    else if (name == "partitioner.optimiseForSpeed")
+      o.optimise_for_speed = detail::bool_option(operation, name, value);
+    else if (name == "partitioner.forceBucketSpills")
+      o.force_bucket_spills = detail::bool_option(operation, name, value);
+    else if (name == "planConstraints")
+      o.constrain(value);
+    else
+      throw option_error(message(
+          "[", operation, "] there is no option ", name,
+          ": availableMemoryProportion, metaInfoBucketOversizeProportion, partialsType, sharedBuckets, "
+          "doGradAPass, doGradWPass, planConstraints, enableStructuredRearrangements, "
+          "partitioner.optimiseForSpeed, partitioner.forceBucketSpills and "
+          "partitioner.useActualWorkerSplitCosts are"));
+  }
+  return o;
+}
+
+TESSERA_BODY void dynamic_options::require_default(std::string const& name, std::string const& value, bool is,
+                                                   std::string const& why) {
+  constexpr char const* operation = "ipu::dynamic_options";
+  if (detail::bool_option(operation, name, value) != is)
+    detail::refuse_option(operation, name, value,
+                          message("only ", is ? "true" : "false", " is possible: ", why));
+}
+
+TESSERA_BODY void dynamic_options::constrain(std::string const& json) {
+  const io::json all = io::parse_json(json, "planConstraints");
+  auto const* const members = all.get_if<io::json::object>();
+  if (!members)
+    detail::refuse_option("ipu::dynamic_options", "planConstraints", json, "a JSON object is meant");
+  for (auto const& [name, value] : *members) {
+    auto const* const parts = name == "partition" ? value.get_if<io::json::object>() : nullptr;
+    if (!parts)
+      detail::refuse_option("ipu::dynamic_options", "planConstraints", json,
+                            message("\"", name, "\" cannot be constrained, \"partition\" can, by an object"));
+    for (auto const& [axis, count] : *parts) {
+      auto const* const number = count.get_if<std::int64_t>();
+      if (!number || *number < 1 || (axis != "x" && axis != "y" && axis != "z"))
+        detail::refuse_option("ipu::dynamic_options", "planConstraints", json,
+                              "x, y and z of a partition are whole numbers of at least 1");
+      (axis == "x" ? x : axis == "y" ? y : z) = *number;
     }
   }
-};
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -23796,9 +24495,7 @@ struct static_plan {
   cost_estimate cost;
 
   std::int64_t bands() const { return std::int64_t(band_begin.size()) - 1; }
-  std::string explain() const {
-    return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
-  }
+  std::string explain() const;
 };
 
 namespace detail {
@@ -23820,8 +24517,46 @@ struct reduction_cost {
 /// reduceMany; StaticMatMulPartitioner.cpp notes the bad balance). It happens where the result lives if that
 /// is estimated to be quicker, else in pieces of four vectors from a tile drawn at random
 /// (ReductionPlan.cpp), a codelet each.
-inline reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
-                                        static_load const& most) {
+reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
+                                 static_load const& most);
+
+cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                          std::int64_t n_parts, static_load const& most, bool planning = false);
+
+struct bands_of_columns {
+  std::vector<std::int32_t> begin;
+  std::vector<std::int64_t> blocks;
+};
+
+bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all, std::int64_t bands);
+
+/// Lines in order, those with less than a tenth of the mean behind the others.
+std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
+                                           bool reorder);
+
+/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
+std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles);
+
+/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
+static_load deal(target const& on, pattern const& stored, static_plan& plan);
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
+/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
+/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
+///   stored   the pattern of W, a grid of m / block x k / block
+/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
+/// if the grid is not that of the shape.
+static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
+                        precision of, static_options const& options = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block,
+                                              precision of, static_load const& most) {
   using codelets::int64_t;
   constexpr int64_t sync_delay = 56;  // two hops of 15 ns (poplibs_test, Util.cpp)
   const int bytes = bytes_of(of), width = on.vector_width(of), piece = 4 * width;
@@ -23848,8 +24583,8 @@ inline reduction_cost reduction_of_rows(target const& on, product_shape const& s
           std::max<int64_t>(on.workers, pieces * ceil_div(each, wide)) * codelet};
 }
 
-inline cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
-                                 std::int64_t n_parts, static_load const& most, bool planning = false) {
+TESSERA_BODY cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                                       std::int64_t n_parts, static_load const& most, bool planning) {
   using codelets::int64_t;
   const int bytes = bytes_of(of);
   cost_estimate c;
@@ -23889,13 +24624,8 @@ inline cost_estimate static_cost(target const& on, product_shape const& shape, i
   return c;
 }
 
-struct bands_of_columns {
-  std::vector<std::int32_t> begin;
-  std::vector<std::int64_t> blocks;
-};
-
-inline bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
-                                    std::int64_t bands) {
+TESSERA_BODY bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
+                                          std::int64_t bands) {
   bands_of_columns b;
   const std::int64_t each = ceil_div(all, bands);
   b.begin.push_back(0);
@@ -23914,9 +24644,8 @@ inline bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std:
   return b;
 }
 
-/// Lines in order, those with less than a tenth of the mean behind the others.
-inline std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
-                                                  bool reorder) {
+TESSERA_BODY std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count,
+                                                        std::int64_t all, bool reorder) {
   const auto is_light = [&](std::size_t i) {
     return reorder && double(count[i]) <= 0.1 * double(all) / double(count.size());
   };
@@ -23927,8 +24656,8 @@ inline std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> cons
   return order;
 }
 
-/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
-inline std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles) {
+TESSERA_BODY std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks,
+                                                      std::int64_t tiles) {
   const std::int64_t all = std::accumulate(blocks.begin(), blocks.end(), std::int64_t(0));
   std::vector<std::int64_t> given;
   std::int64_t left = tiles;
@@ -23942,8 +24671,7 @@ inline std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const&
   return given;
 }
 
-/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
-inline static_load deal(target const& on, pattern const& stored, static_plan& plan) {
+TESSERA_BODY static_load deal(target const& on, pattern const& stored, static_plan& plan) {
   const auto mb = std::size_t(stored.block_rows()), kb = std::size_t(stored.block_cols());
   std::vector<std::int32_t> band_of(kb);
   const auto bands = std::size_t(plan.bands());
@@ -24017,14 +24745,8 @@ inline static_load deal(target const& on, pattern const& stored, static_plan& pl
 
 }  // namespace detail
 
-/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
-/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
-/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
-///   stored   the pattern of W, a grid of m / block x k / block
-/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
-/// if the grid is not that of the shape.
-inline static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
-                               precision of, static_options const& options = {}) {
+TESSERA_BODY static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored,
+                                     int block, precision of, static_options const& options) {
   constexpr char const* operation = "[ipu::plan_static] ";
   detail::require_block(operation, block);
   if (shape.groups != 1)
@@ -24112,6 +24834,12 @@ inline static_plan plan_static(target const& on, product_shape const& shape, pat
   return plan;
 }
 
+TESSERA_BODY std::string static_plan::explain() const {
+  return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
@@ -24137,14 +24865,8 @@ namespace detail {
 
 /// The rows [first, last) of a row-major matrix of n columns, at columns [n_first, n_last): one slice where
 /// they are one behind the other.
-inline void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
-                     std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
-  if (n_first == 0 && n_last == n) {
-    to.push_back(matrix.part(first * n, last * n));
-    return;
-  }
-  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
-}
+void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first, std::int64_t last,
+              std::int64_t n_first, std::int64_t n_last);
 
 /// out (rows x columns of a share) = blocks times x. Table: rows, then for each row the number of its blocks
 /// and their columns among those of the share.
@@ -24476,6 +25198,23 @@ template <element T> class static_product {
   std::vector<lines_of_share> lines_;
 };
 
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
+                           std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
+  if (n_first == 0 && n_last == n) {
+    to.push_back(matrix.part(first * n, last * n));
+    return;
+  }
+  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
+}
+
+}  // namespace detail
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
@@ -24648,30 +25387,76 @@ struct dynamic_load {
 
 namespace detail {
 
+struct rows_and_blocks {
+  std::int64_t rows, blocks;
+};
+enum class dynamic_pass { forward, activations, weights };
+
+cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
+                         bool planning = false);
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
+///   most_blocks   of W, of one group
+/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
+/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
+dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks, int block,
+                          precision of, dynamic_options const& options = {});
+
+/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
+struct bucket_overflow {
+  std::int64_t from, to, blocks;
+};
+
+namespace detail {
+
+struct bucket_places {
+  std::vector<bucket_overflow> moves;
+  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
+};
+
+}  // namespace detail
+
+/// Blocks of each part of W, and rows of blocks that have any.
+struct part_counts_of_pattern {
+  std::vector<std::int64_t> blocks, rows;
+};
+part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored);
+
+/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
+/// without room, and says which head-room would do.
+dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                     std::vector<bucket_overflow>* moves = nullptr);
+
+/// The cost of a plan with a pattern: travel included.
+inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
+  return detail::all_passes(on, p, load_of(p, stored));
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
 /// 16-bit words of a bucket's table: SparseMetaInfo.hpp.
-inline std::int64_t table_words(target const& on, std::int64_t subgroups, std::int64_t rows,
-                                std::int64_t blocks, int block, bool weight_gradient) {
+TESSERA_BODY std::int64_t table_words(target const& on, std::int64_t subgroups, std::int64_t rows,
+                                      std::int64_t blocks, int block, bool weight_gradient) {
   const std::int64_t workers = on.workers;
   const std::int64_t header =
       block == 1 ? 9 + workers * (5 + (weight_gradient ? 5 : 0)) : 7 + (weight_gradient ? 4 * workers : 0);
   return subgroups * header + 2 * rows + blocks;
 }
 
-struct rows_and_blocks {
-  std::int64_t rows, blocks;
-};
 /// Of uniformly distributed blocks: rows that have any, and all blocks.
-inline rows_and_blocks uniform(double density, std::int64_t rows, std::int64_t columns) {
+TESSERA_BODY rows_and_blocks uniform(double density, std::int64_t rows, std::int64_t columns) {
   const double any = 1 - std::pow(1 - density, double(columns));
   return {std::max<std::int64_t>(1, std::int64_t(std::ceil(double(rows) * any))),
           std::int64_t(std::ceil(double(rows) * double(columns) * density))};
 }
 
-enum class dynamic_pass { forward, activations, weights };
-
 /// The cost of one pass. In the pass of activations rows and columns change places.
-inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
-                                  dynamic_load const& load, bool planning = false) {
+TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
+                                        dynamic_load const& load, bool planning = false) {
   using codelets::int64_t;
   const bool transposed = pass == dynamic_pass::activations;
   const int bytes = bytes_of(p.of), partial = bytes_of(p.options.partials);
@@ -24748,8 +25533,8 @@ inline cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynam
   return c;
 }
 
-inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
-                                bool planning = false) {
+TESSERA_BODY cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
+                                      bool planning) {
   cost_estimate c = dynamic_cost(on, p, dynamic_pass::forward, load, planning);
   const auto also = [&](dynamic_pass pass) {
     cost_estimate const more = dynamic_cost(on, p, pass, load, planning);
@@ -24763,12 +25548,8 @@ inline cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic
 
 }  // namespace detail
 
-/// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
-///   most_blocks   of W, of one group
-/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
-/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
-inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
-                                 int block, precision of, dynamic_options const& options = {}) {
+TESSERA_BODY dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
+                                       int block, precision of, dynamic_options const& options) {
   constexpr char const* operation = "[ipu::plan_dynamic] ";
   detail::require_block(operation, block);
   if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
@@ -24833,22 +25614,12 @@ inline dynamic_plan plan_dynamic(target const& on, product_shape const& shape, s
   return best;
 }
 
-/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
-struct bucket_overflow {
-  std::int64_t from, to, blocks;
-};
-
 namespace detail {
-
-struct bucket_places {
-  std::vector<bucket_overflow> moves;
-  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
-};
 
 /// Puts what does not fit into the buckets that come by first, or into those with the most room; the largest
 /// overflow first.
-inline bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
-                                    std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
+TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
+                                          std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
   const bool spill_all = how.force_bucket_spills;
   bucket_places p;
   std::vector<std::int64_t> free(blocks.size()), over(blocks.size());
@@ -24894,11 +25665,7 @@ inline bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std
 
 }  // namespace detail
 
-/// Blocks of each part of W, and rows of blocks that have any.
-struct part_counts_of_pattern {
-  std::vector<std::int64_t> blocks, rows;
-};
-inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored) {
+TESSERA_BODY part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored) {
   if (stored.block_rows() * std::int64_t(p.block) != p.shape.m ||
       stored.block_cols() * std::int64_t(p.block) != p.shape.k)
     throw shape_error(message("[ipu::count_parts] the plan is for W of ", p.shape.m, " x ", p.shape.k,
@@ -24919,10 +25686,8 @@ inline part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& 
   return c;
 }
 
-/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
-/// without room, and says which head-room would do.
-inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
-                            std::vector<bucket_overflow>* moves = nullptr) {
+TESSERA_BODY dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                                  std::vector<bucket_overflow>* moves) {
   constexpr char const* operation = "[ipu::load_of] ";
   if (stored.blocks() > p.most_blocks)
     throw option_error(
@@ -24951,10 +25716,7 @@ inline dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
   return load;
 }
 
-/// The cost of a plan with a pattern: travel included.
-inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
-  return detail::all_passes(on, p, load_of(p, stored));
-}
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -25190,19 +25952,27 @@ struct dense_plan {
   cost_estimate cost;
 
   std::int64_t tiles() const { return m_parts * k_parts * n_parts; }  // of a group
-  std::string explain() const {
-    return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
-                   by == method::weights_stationary       ? "weights stationary"
-                   : by == method::activations_stationary ? "activations stationary"
-                                                          : "dot products",
-                   serial > 1 ? message(", ", serial, " times") : std::string());
-  }
+  std::string explain() const;
 };
 
 /// Cycles of a tile that multiplies `rows` x `depth` of W by `columns` of X.
-inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
-                                    std::int64_t depth, std::int64_t columns, precision of,
-                                    precision partials) {
+std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows, std::int64_t depth,
+                             std::int64_t columns, precision of, precision partials);
+
+/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
+cost_estimate cost_of(target const& on, product_shape const& shape, precision of, dense_plan const& plan,
+                      dense_options const& options);
+
+/// The plan of the fewest cycles whose temporaries fit `available_memory_proportion` of a tile. Throws
+/// option_error if there is none.
+dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
+                      dense_options const& options = {});
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t multiply_cycles(target const& on, dense_plan::method by, std::int64_t rows,
+                                          std::int64_t depth, std::int64_t columns, precision of,
+                                          precision partials) {
   switch (by) {
     case dense_plan::method::weights_stationary:
       return codelets::dense_multiply(on, depth, rows, columns, of, partials);
@@ -25215,9 +25985,8 @@ inline std::int64_t multiply_cycles(target const& on, dense_plan::method by, std
                   codelets::dense_dot_products(on, depth, columns, rows, of));
 }
 
-/// The cost of one way of cutting. Groups are side by side, each on tiles of its own.
-inline cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
-                             dense_plan const& plan, dense_options const& options) {
+TESSERA_BODY cost_estimate cost_of(target const& on, product_shape const& shape, precision of,
+                                   dense_plan const& plan, dense_options const& options) {
   using codelets::int64_t;
   const int64_t m = ceil_div(ceil_div(shape.m, plan.serial), plan.m_parts),
                 k = ceil_div(shape.k, plan.k_parts), n = ceil_div(shape.n, plan.n_parts);
@@ -25261,10 +26030,8 @@ inline cost_estimate cost_of(target const& on, product_shape const& shape, preci
   return c;
 }
 
-/// The plan of the fewest cycles whose temporaries fit `available_memory_proportion` of a tile. Throws
-/// option_error if there is none.
-inline dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
-                             dense_options const& options = {}) {
+TESSERA_BODY dense_plan plan_dense(target const& on, product_shape const& shape, precision of,
+                                   dense_options const& options) {
   using method = dense_plan::method;
   const std::int64_t tiles = on.tiles / std::max<std::int64_t>(shape.groups, 1);
   if (shape.groups < 1 || tiles < 1)
@@ -25293,6 +26060,16 @@ inline dense_plan plan_dense(target const& on, product_shape const& shape, preci
   if (best_cycles < 0) detail::refuse_temporaries("[ipu::plan_dense] ", on, shape, "", least_bytes, bound);
   return best;
 }
+
+TESSERA_BODY std::string dense_plan::explain() const {
+  return message(m_parts, " x ", k_parts, " x ", n_parts, " parts of m, k, n on ", tiles(), " tiles, ",
+                 by == method::weights_stationary       ? "weights stationary"
+                 : by == method::activations_stationary ? "activations stationary"
+                                                        : "dot products",
+                 serial > 1 ? message(", ", serial, " times") : std::string());
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -25762,7 +26539,11 @@ std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::
 /// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
 /// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
 /// workers.
-inline exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
+exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
   exchange_schedule e;
   const auto tiles = std::size_t(on.tiles);
   std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
@@ -25816,6 +26597,8 @@ inline exchange_schedule schedule_exchange(target const& on, std::vector<transfe
   }
   return e;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -25909,21 +26692,9 @@ struct profile {
   double flops_per_cycle() const { return cycles() > 0 ? 2 * multiplies() / double(cycles()) : 0; }
 
   /// Cycles in which each tile computed.
-  std::vector<std::int64_t> active_cycles() const {
-    std::vector<std::int64_t> sum(std::size_t(on.tiles));
-    for (auto const& s : steps)
-      if (s.kind == activity::compute)
-        for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
-    return sum;
-  }
+  std::vector<std::int64_t> active_cycles() const;
   /// Mean over greatest of the tiles' active cycles.
-  double tile_balance() const {
-    const auto active = active_cycles();
-    const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
-    if (most == 0) return 1;
-    return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
-           (double(most) * double(active.size()));
-  }
+  double tile_balance() const;
   int active_tiles() const {
     const auto active = active_cycles();
     return int(std::count_if(active.begin(), active.end(), [](std::int64_t c) { return c > 0; }));
@@ -25956,21 +26727,43 @@ struct profile {
     double multiplies = 0;
     bool estimated = false;
   };
-  std::vector<named_step> by_name() const {
-    std::vector<named_step> all;
-    for (auto const& s : steps) {
-      auto known = std::find_if(all.begin(), all.end(),
-                                [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
-      if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
-      known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
-      known->estimated |= s.estimated;
-    }
-    std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
-      return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
-    });
-    return all;
-  }
+  std::vector<named_step> by_name() const;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<std::int64_t> profile::active_cycles() const {
+  std::vector<std::int64_t> sum(std::size_t(on.tiles));
+  for (auto const& s : steps)
+    if (s.kind == activity::compute)
+      for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
+  return sum;
+}
+
+TESSERA_BODY double profile::tile_balance() const {
+  const auto active = active_cycles();
+  const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
+  if (most == 0) return 1;
+  return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
+         (double(most) * double(active.size()));
+}
+
+TESSERA_BODY std::vector<profile::named_step> profile::by_name() const {
+  std::vector<named_step> all;
+  for (auto const& s : steps) {
+    auto known = std::find_if(all.begin(), all.end(),
+                              [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
+    if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
+    known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
+    known->estimated |= s.estimated;
+  }
+  std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
+    return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
+  });
+  return all;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -26059,50 +26852,16 @@ class memory_planner {
   }
 
   std::int64_t next_time() { return time_++; }
-  void touch(slice s, std::int64_t now, bool writes) {
-    auto& t = touched_[std::size_t(s.variable)];
-    const bool all = writes && s.size() == graph_.at(s).size;
-    if (t.first < 0) t.first = now, t.begins_whole = all;
-    t.last = std::max(t.last, now), t.first = std::min(t.first, now);
-  }
+  void touch(slice s, std::int64_t now, bool writes);
   /// What a loop touches and does not make anew lives as long as the loop.
   void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
 
-  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times) {
-    const auto [first, last] = std::minmax_element(times.begin(), times.end());
-    layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
-    return int(layout_.items.size()) - 1;
-  }
+  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
   void add_state(int tile, std::int64_t bytes) {
     layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
   }
 
-  memory_layout place() {
-    auto const& variables = graph_.variables();
-    layout_.item_of_interval.resize(variables.size());
-    for (std::size_t v = 0; v < variables.size(); ++v) {
-      auto t = touched_[v];
-      const bool kept = variables[v].lives == lifetime::kept;
-      if (kept || t.first < 0) t.first = 0, t.last = time_;
-      for (auto const& [begin, end] : loops_) {
-        const bool inside = t.first <= end && begin <= t.last,
-                   only_inside = begin <= t.first && t.last <= end;
-        if (inside && !(only_inside && t.begins_whole))
-          t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
-      }
-      for (auto const& i : variables[v].mapping) {
-        const storage kind = !kept                   ? storage::temporaries
-                             : variables[v].is_table ? storage::vertex_state
-                                                     : storage::variables;
-        layout_.item_of_interval[v].push_back(int(layout_.items.size()));
-        layout_.items.push_back(
-            {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
-      }
-    }
-    place_items();
-    measure();
-    return std::move(layout_);
-  }
+  memory_layout place();
 
  private:
   struct touches {
@@ -26112,77 +26871,9 @@ class memory_planner {
 
   /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
   /// lives.
-  void place_items() {
-    const auto tiles = std::size_t(graph_.on().tiles);
-    layout_.bytes.assign(tiles, 0);
-    std::vector<std::vector<int>> of_tile(tiles);
-    for (std::size_t i = 0; i < layout_.items.size(); ++i)
-      of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
-    const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
-    for (std::size_t t = 0; t < tiles; ++t) {
-      auto& all = of_tile[t];
-      std::sort(all.begin(), all.end(), [&](int a, int b) {
-        const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
-        if (first != second) return first;
-        return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
-      });
-      std::int64_t always = 0;
-      std::vector<int> placed;  // ascending offsets
-      for (int i : all) {
-        const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
-        if (is_always_live(item(i).kind)) {
-          item(i).offset = always;
-          always += bytes;
-          layout_.bytes[t] = always;
-          continue;
-        }
-        std::int64_t at = always;
-        for (int other : placed) {
-          if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
-          if (item(other).offset >= at + bytes) break;
-          at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
-        }
-        item(i).offset = at;
-        placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                       [&](int a, int b) { return item(a).offset < item(b).offset; }),
-                      i);
-        layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
-      }
-    }
-  }
+  void place_items();
 
-  void measure() {
-    const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
-    std::vector<std::int64_t> all(times + 1);
-    std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
-    for (auto const& i : layout_.items) {
-      all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
-      of_tile[std::size_t(i.tile)].push_back(&i);
-    }
-    layout_.live.assign(times, {0, 0});
-    layout_.peaks.assign(tiles, 0);
-    std::int64_t sum = 0;
-    for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
-    std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
-      for (auto const* i : of_tile[tile]) {
-        change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
-        change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
-      }
-      std::array<std::int64_t, storage_kinds> now{}, most{};
-      for (std::size_t t = 0; t < times; ++t) {
-        std::int64_t whole = 0;
-        for (std::size_t k = 0; k < storage_kinds; ++k) {
-          now[k] += change[t][k], whole += now[k];
-          most[k] = std::max(most[k], now[k]);
-        }
-        layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
-        layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
-      }
-      for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
-    }
-  }
+  void measure();
 
   graph const& graph_;
   std::vector<touches> touched_;
@@ -26192,6 +26883,126 @@ class memory_planner {
 };
 
 }  // namespace detail
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void memory_planner::touch(slice s, std::int64_t now, bool writes) {
+  auto& t = touched_[std::size_t(s.variable)];
+  const bool all = writes && s.size() == graph_.at(s).size;
+  if (t.first < 0) t.first = now, t.begins_whole = all;
+  t.last = std::max(t.last, now), t.first = std::min(t.first, now);
+}
+
+TESSERA_BODY int memory_planner::add_buffer(int tile, std::int64_t bytes,
+                                            std::vector<std::int64_t> const& times) {
+  const auto [first, last] = std::minmax_element(times.begin(), times.end());
+  layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
+  return int(layout_.items.size()) - 1;
+}
+
+TESSERA_BODY memory_layout memory_planner::place() {
+  auto const& variables = graph_.variables();
+  layout_.item_of_interval.resize(variables.size());
+  for (std::size_t v = 0; v < variables.size(); ++v) {
+    auto t = touched_[v];
+    const bool kept = variables[v].lives == lifetime::kept;
+    if (kept || t.first < 0) t.first = 0, t.last = time_;
+    for (auto const& [begin, end] : loops_) {
+      const bool inside = t.first <= end && begin <= t.last, only_inside = begin <= t.first && t.last <= end;
+      if (inside && !(only_inside && t.begins_whole))
+        t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
+    }
+    for (auto const& i : variables[v].mapping) {
+      const storage kind = !kept                   ? storage::temporaries
+                           : variables[v].is_table ? storage::vertex_state
+                                                   : storage::variables;
+      layout_.item_of_interval[v].push_back(int(layout_.items.size()));
+      layout_.items.push_back(
+          {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
+    }
+  }
+  place_items();
+  measure();
+  return std::move(layout_);
+}
+
+TESSERA_BODY void memory_planner::place_items() {
+  const auto tiles = std::size_t(graph_.on().tiles);
+  layout_.bytes.assign(tiles, 0);
+  std::vector<std::vector<int>> of_tile(tiles);
+  for (std::size_t i = 0; i < layout_.items.size(); ++i)
+    of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
+  const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
+  for (std::size_t t = 0; t < tiles; ++t) {
+    auto& all = of_tile[t];
+    std::sort(all.begin(), all.end(), [&](int a, int b) {
+      const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
+      if (first != second) return first;
+      return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
+    });
+    std::int64_t always = 0;
+    std::vector<int> placed;  // ascending offsets
+    for (int i : all) {
+      const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
+      if (is_always_live(item(i).kind)) {
+        item(i).offset = always;
+        always += bytes;
+        layout_.bytes[t] = always;
+        continue;
+      }
+      std::int64_t at = always;
+      for (int other : placed) {
+        if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
+        if (item(other).offset >= at + bytes) break;
+        at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
+      }
+      item(i).offset = at;
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                     [&](int a, int b) { return item(a).offset < item(b).offset; }),
+                    i);
+      layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
+    }
+  }
+}
+
+TESSERA_BODY void memory_planner::measure() {
+  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+  std::vector<std::int64_t> all(times + 1);
+  std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
+  for (auto const& i : layout_.items) {
+    all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
+    of_tile[std::size_t(i.tile)].push_back(&i);
+  }
+  layout_.live.assign(times, {0, 0});
+  layout_.peaks.assign(tiles, 0);
+  std::int64_t sum = 0;
+  for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
+  std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
+    for (auto const* i : of_tile[tile]) {
+      change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
+      change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
+    }
+    std::array<std::int64_t, storage_kinds> now{}, most{};
+    for (std::size_t t = 0; t < times; ++t) {
+      std::int64_t whole = 0;
+      for (std::size_t k = 0; k < storage_kinds; ++k) {
+        now[k] += change[t][k], whole += now[k];
+        most[k] = std::max(most[k], now[k]);
+      }
+      layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
+      layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
+    }
+    for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
+  }
+}
+
+}  // namespace detail
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
@@ -26241,7 +27052,20 @@ struct race {
   use one, other;
 };
 /// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
-inline std::optional<race> find_race(std::vector<use>& all) {
+std::optional<race> find_race(std::vector<use>& all);
+
+[[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+void refuse_races(graph const& of, graph::set_of_vertices const& set);
+
+/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
+/// that are read first.
+void refuse_races(graph const& of, program::node const& copy);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::optional<race> find_race(std::vector<use>& all) {
   std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
     return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
   });
@@ -26255,16 +27079,15 @@ inline std::optional<race> find_race(std::vector<use>& all) {
   return {};
 }
 
-[[noreturn]] TESSERA_COLD inline void refuse_race(graph const& in, race const& r, char const* users,
-                                                  std::string const& name) {
+TESSERA_COLD TESSERA_BODY void refuse_race(graph const& in, race const& r, char const* users,
+                                           std::string const& name) {
   throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
                              std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
                              r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
                              in.at(r.one.of).name, ", and at least one writes them"));
 }
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
-inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+TESSERA_BODY void refuse_races(graph const& of, graph::set_of_vertices const& set) {
   std::vector<use> all;
   for (std::size_t n = 0; n < set.vertices.size(); ++n)
     for (field const& f : set.vertices[n].fields)
@@ -26272,14 +27095,14 @@ inline void refuse_races(graph const& of, graph::set_of_vertices const& set) {
   if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
 }
 
-/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
-/// that are read first.
-inline void refuse_races(graph const& of, program::node const& copy) {
+TESSERA_BODY void refuse_races(graph const& of, program::node const& copy) {
   std::vector<use> all;
   for (slice const& s : copy.from) all.push_back({s, all.size(), false});
   for (slice const& s : copy.to) all.push_back({s, all.size(), true});
   if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
@@ -26373,19 +27196,7 @@ class engine {
   /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
   /// memory is too small; with overflow::charged it is only remarked.
   engine(graph of, program runs, int threads = exec::available_threads(),
-         overflow too_much = overflow::refused)
-      : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
-    detail::memory_planner planner(graph_);
-    walk(program_, planner);
-    for (auto& [node, s] : steps_) resolve(node, s, planner);
-    plan_ = planner.place();
-    for (auto& [node, s] : steps_) fix(s);
-    charge_exchange_code(too_much);
-    memory_.reserve(std::size_t(graph_.on().tiles));
-    for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
-    for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-    recorder_ = {graph_.on(), plan_};
-  }
+         overflow too_much = overflow::refused);
 
   /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
   template <class T> void write(slice to, std::span<T const> from) {
@@ -26608,30 +27419,7 @@ class engine {
     });
   }
 
-  void run(program const& p) {
-    using kind = program::kind;
-    switch (p->is) {
-      case kind::sequence:
-        for (program const& part : p->parts) run(part);
-        return;
-      case kind::execute:
-        return run_vertices(p);
-      case kind::copy: {
-        step const& s = steps_.at(p.get());
-        move(s.before, s.exchange_before);
-        recorder_.live(plan_.live_at(s.times[0]));
-        return;
-      }
-      case kind::repeat:
-        for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
-        return;
-      case kind::repeat_while:
-        for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
-        return;
-      case kind::if_nonzero:
-        return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
-    }
-  }
+  void run(program const& p);
 
   /// The tile of the flag tells all others.
   std::int32_t flag(slice s) {
@@ -26725,6 +27513,49 @@ class engine {
   std::vector<aligned_array<std::byte>> memory_;
   detail::recorder recorder_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_much)
+    : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
+  detail::memory_planner planner(graph_);
+  walk(program_, planner);
+  for (auto& [node, s] : steps_) resolve(node, s, planner);
+  plan_ = planner.place();
+  for (auto& [node, s] : steps_) fix(s);
+  charge_exchange_code(too_much);
+  memory_.reserve(std::size_t(graph_.on().tiles));
+  for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
+  for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
+  recorder_ = {graph_.on(), plan_};
+}
+
+TESSERA_BODY void engine::run(program const& p) {
+  using kind = program::kind;
+  switch (p->is) {
+    case kind::sequence:
+      for (program const& part : p->parts) run(part);
+      return;
+    case kind::execute:
+      return run_vertices(p);
+    case kind::copy: {
+      step const& s = steps_.at(p.get());
+      move(s.before, s.exchange_before);
+      recorder_.live(plan_.live_at(s.times[0]));
+      return;
+    }
+    case kind::repeat:
+      for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
+      return;
+    case kind::repeat_while:
+      for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
+      return;
+    case kind::if_nonzero:
+      return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -27229,14 +28060,20 @@ class homes {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-inline std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
+std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all);
+
+/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
+std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
   std::int64_t sum = 0;
   for (auto const& t : all) sum += t.all();
   return sum;
 }
 
-/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
-inline std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
+TESSERA_BODY std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
   using namespace codelets;
   std::int64_t cycles = on.launch_cycles, in_blocks = 0;
   precision widest = precision::half;
@@ -27265,6 +28102,8 @@ inline std::int64_t cycles_of(target const& on, exec::task_description const& d,
   }
   return cycles;
 }
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
@@ -27302,15 +28141,7 @@ class placement {
 
   homes memory;
 
-  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
-    std::int64_t sum = 0;
-    for (auto const* list : {&d.reads, &d.writes})
-      for (auto const& touched : *list)
-        memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
-          if (p.home != tile) sum += bytes;
-        });
-    return sum;
-  }
+  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile);
 
   /// A tile for each task, the most expensive first: where its result lives, or its largest operand, unless
   /// another tile would be done so much earlier that moving the data pays.
@@ -27347,47 +28178,10 @@ class placement {
     return tile_of;
   }
 
-  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all) {
-    exec::touched_bytes const* largest = nullptr;
-    for (auto const& t : all)
-      if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
-    if (!largest) return homes::none;
-    std::uint16_t home = homes::none;
-    exec::touched_bytes first = *largest;
-    first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
-    memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
-    return home;
-  }
+  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all);
 
   /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
-  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of) {
-    // A third of a tile is for what it is given; beyond, an emptier one takes it.
-    const auto room = [&](int tile) {
-      return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
-                 ? tile
-                 : memory.emptier_tile();
-    };
-    for (std::size_t t = 0; t < described.size(); ++t)
-      for (auto const& w : described[t].writes)
-        memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-          if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
-        });
-    for (auto const& d : described)
-      for (auto const& r : d.reads)
-        memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
-          if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
-        });
-    for (std::size_t t = 0; t < described.size(); ++t)
-      for (auto const& r : described[t].reads)
-        memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-          if (p.home != homes::none) return;
-          // The reader whose turn it is: pages go around among those who want them.
-          if (p.readers <= 1 || p.turn % p.readers == 0)
-            memory.give(p, key, room(tile_of[t]), is_tokens(r));
-          else
-            --p.readers;
-        });
-  }
+  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
 
   /// What each tile receives before it computes, and sends home afterwards, each page once.
   void exchange(std::vector<exec::task_description> const& described,
@@ -27448,6 +28242,62 @@ class placement {
   std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t placement::bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
+  std::int64_t sum = 0;
+  for (auto const* list : {&d.reads, &d.writes})
+    for (auto const& touched : *list)
+      memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+        if (p.home != tile) sum += bytes;
+      });
+  return sum;
+}
+
+TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_bytes> const& all) {
+  exec::touched_bytes const* largest = nullptr;
+  for (auto const& t : all)
+    if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
+  if (!largest) return homes::none;
+  std::uint16_t home = homes::none;
+  exec::touched_bytes first = *largest;
+  first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
+  memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
+  return home;
+}
+
+TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
+                                        std::vector<int> const& tile_of) {
+  // A third of a tile is for what it is given; beyond, an emptier one takes it.
+  const auto room = [&](int tile) {
+    return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
+               ? tile
+               : memory.emptier_tile();
+  };
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& w : described[t].writes)
+      memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
+      });
+  for (auto const& d : described)
+    for (auto const& r : d.reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
+        if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
+      });
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& r : described[t].reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home != homes::none) return;
+        // The reader whose turn it is: pages go around among those who want them.
+        if (p.readers <= 1 || p.turn % p.readers == 0)
+          memory.give(p, key, room(tile_of[t]), is_tokens(r));
+        else
+          --p.readers;
+      });
+}
+
+#endif
+
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
 
@@ -27467,15 +28317,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// The host as a target: its threads are the tiles, and a cycle is a nanosecond. Runs on it are measured, not
 /// charged.
-inline target host(int threads = exec::available_threads()) {
-  target t;
-  t.name = "the host";
-  t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
-  t.bytes_per_tile = std::int64_t(1) << 50;
-  t.measured = true;
-  t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
-  return t;
-}
+target host(int threads = exec::available_threads());
 
 /// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
 /// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
@@ -27490,60 +28332,24 @@ class machine {
   ///   threads    of this computer; the host has one for each of its tiles instead
   ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
   ///   remark
-  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused)
-      : on_(std::move(on)),
-        too_much_(too_much),
-        pool_(on_.measured ? on_.tiles : threads),
-        ranges_(pool_.concurrency()),
-        placed_(on_) {
-    on_.check();
-    forget();
-  }
+  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
 
   // ---- what a context asks of an executor ----
 
   int concurrency() const { return pool_.concurrency(); }
-  tessera::machine stands_for() const {
-    tessera::machine m = this_machine();
-    m.workers = on_.tiles;
-    if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
-    return m;
-  }
+  tessera::machine stands_for() const;
   /// Work that is no run of statements is done and not charged.
   void run(int count, exec::body_ref body) { pool_.run(count, body); }
-  void run(array_ref<exec::phase> phases) {
-    if (on_.measured) return measure(phases);
-    std::vector<charged> all;
-    for (exec::phase const& p : phases) charge(p, all);
-    require_fit(all);
-    for (exec::phase const& p : phases) compute(p);
-    for (charged& c : all) record(std::move(c));
-    placed_.memory.take_back(true);
-  }
+  void run(array_ref<exec::phase> phases);
 
   // ---- the account ----
 
   /// Of all runs since the machine was made, or since forget().
-  ipu::profile report(std::string name = "runs") const {
-    ipu::profile p = profile_;
-    p.name = std::move(name);
-    for (std::size_t t = 0; t < p.memory.size(); ++t)
-      p.memory[t][std::size_t(storage::variables)] = placed_.memory.held(t);
-    return p;
-  }
+  ipu::profile report(std::string name = "runs") const;
   /// Forgets cycles, and keeps where memory lives.
-  void clear_report() {
-    profile_ = {};
-    profile_.on = on_;
-    if (on_.measured) return;
-    profile_.memory.assign(std::size_t(on_.tiles), {});
-    profile_.peaks.assign(std::size_t(on_.tiles), 0);
-  }
+  void clear_report();
   /// Forgets everything.
-  void forget() {
-    placed_ = detail::placement(on_);
-    clear_report();
-  }
+  void forget();
   target const& on() const { return on_; }
 
  private:
@@ -27551,84 +28357,9 @@ class machine {
 
   /// Charges a phase: a superstep, or several if a tile has not the memory to receive for all of its tasks at
   /// once.
-  void charge(exec::phase const& phase, std::vector<charged>& all) {
-    const int tasks = phase.tasks();
-    const auto tiles = std::size_t(on_.tiles);
-    std::vector<exec::task_description> described(std::size_t(tasks), exec::task_description{});
-    std::vector<std::int64_t> cost(described.size());
-    std::vector<char> guessed(described.size());
-    const auto describe = [&](int t) {
-      described[std::size_t(t)] = phase.describe(t);
-      bool estimated = false;
-      cost[std::size_t(t)] = detail::cycles_of(on_, described[std::size_t(t)], estimated);
-      guessed[std::size_t(t)] = estimated;
-    };
-    pool_.run(tasks, describe);
+  void charge(exec::phase const& phase, std::vector<charged>& all);
 
-    const std::vector<int> tile_of = placed_.place(described, cost);
-    placed_.give_homes(described, tile_of);
-    std::vector<std::size_t> round(tiles, 0);
-    std::vector<std::int64_t> filled(tiles, 0);
-    std::vector<std::vector<std::vector<int>>> tasks_of;  // by superstep and tile
-    for (std::size_t t = 0; t < described.size(); ++t) {
-      const auto tile = std::size_t(tile_of[t]);
-      const std::int64_t room = std::max<std::int64_t>(on_.bytes_per_tile - placed_.memory.held(tile), 0);
-      std::int64_t bytes = placed_.bytes_from_elsewhere(described[t], tile);
-      if (described[t].streams) bytes = std::min(bytes, room);
-      if (filled[tile] > 0 && filled[tile] + bytes > room) ++round[tile], filled[tile] = 0;
-      filled[tile] += bytes;
-      if (round[tile] == tasks_of.size()) tasks_of.emplace_back(tiles);
-      tasks_of[round[tile]][tile].push_back(int(t));
-    }
-    for (auto const& now : tasks_of) {
-      charged& c = all.emplace_back();
-      c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
-      c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
-      c.name = kinds_of(phase);
-      for (std::size_t tile = 0; tile < tiles; ++tile)
-        for (int t : now[tile]) {
-          auto const& d = described[std::size_t(t)];
-          c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
-          c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
-          c.panels = std::max(c.panels, d.panel + 1);
-        }
-      placed_.exchange(described, now, c);
-    }
-  }
-
-  void require_fit(std::vector<charged> const& all) {
-    std::int64_t most = 0, panels = 0;
-    std::size_t tile = 0;
-    charged const* where = nullptr;
-    for (charged const& c : all) {
-      panels = std::max(panels, c.panels);
-      for (std::size_t t = 0; t < c.buffers.size(); ++t)
-        if (const std::int64_t needs = placed_.memory.held(t) + c.buffers[t] + c.scratch[t]; needs > most)
-          most = needs, tile = t, where = &c;
-    }
-    if (most <= on_.bytes_per_tile) return;
-    // Of the tile's memory, homes of tokens and scratch shrink with the tokens.
-    const double moving =
-        double(placed_.memory.of_tokens(tile) + where->scratch[tile]) + double(where->buffers[tile]) / 2;
-    const double fixed = double(most) - moving;
-    const auto fits = std::int64_t(
-        std::max(0.0, (double(on_.bytes_per_tile) - fixed) / std::max(moving, 1.0)) * double(panels));
-    const std::string text = message(
-        "tile ", tile, " needs ", most, " bytes for \"", where->name, "\" and has ", on_.bytes_per_tile, " (",
-        placed_.memory.held(tile), " live there, ", where->buffers[tile], " are brought from other tiles, ",
-        where->scratch[tile], " are scratch); ",
-        panels == 0 || fits == 0
-            ? std::string("no number of tokens would fit: use a smaller model")
-            : message("about ", fits * panel_tokens, " of the ", panels * panel_tokens, " tokens would fit"));
-    if (too_much_ == overflow::refused) {
-      placed_.memory.take_back(false);
-      throw memory_error(message("[ipu::machine] ", text));
-    }
-    if (std::find(profile_.remarks.begin(), profile_.remarks.end(), "does not fit: " + text) ==
-            profile_.remarks.end() &&
-        profile_.remarks.size() < 8)
-      profile_.remarks.push_back("does not fit: " + text);
-  }
+  void require_fit(std::vector<charged> const& all);
 
   void compute(exec::phase const& phase) {
     const auto drain = [&](int part) { ranges_.drain(part, [&](int task) { phase.compute(task, part); }); };
@@ -27636,76 +28367,14 @@ class machine {
     ranges_.rethrow_failure();
   }
 
-  void record(charged c) {
-    const auto most = [](std::vector<std::uint32_t> const& of) {
-      return std::int64_t(*std::max_element(of.begin(), of.end()));
-    };
-    const bool keeps_tiles = profile_.steps.size() < most_detailed_steps;
-    if (const std::int64_t cycles = most(c.exchange); cycles > 0) {
-      profile_.steps.push_back({"sync", activity::sync, on_.sync_cycles * c.pieces});
-      profile_.steps.push_back({"exchange for " + c.name, activity::exchange, cycles, {}, 0, c.bytes});
-      if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.exchange);
-    }
-    profile_.steps.push_back({c.name, activity::compute, most(c.compute), {}, c.multiplies, 0, c.estimated});
-    if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.compute);
-    std::int64_t live = 0, fullest = 0;
-    for (std::size_t t = 0; t < c.buffers.size(); ++t) {
-      auto& m = profile_.memory[t];
-      auto& buffers = m[std::size_t(storage::exchange_buffers)];
-      auto& scratch = m[std::size_t(storage::temporaries)];
-      buffers = std::max(buffers, c.buffers[t]), scratch = std::max(scratch, c.scratch[t]);
-      const std::int64_t here = placed_.memory.held(t) + c.buffers[t] + c.scratch[t];
-      live += here, fullest = std::max(fullest, here);
-      profile_.peaks[t] = std::max(profile_.peaks[t], here);
-    }
-    while (profile_.liveness.size() < profile_.steps.size()) profile_.liveness.push_back({live, fullest});
-  }
+  void record(charged c);
 
   /// On the host itself: the time of every thread in every phase.
-  void measure(array_ref<exec::phase> phases) {
-    using clock = std::chrono::steady_clock;
-    const auto since = [](clock::time_point begin) {
-      return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
-    };
-    for (exec::phase const& phase : phases) {
-      step_record now{kinds_of(phase), activity::compute};
-      now.by_tile.assign(std::size_t(on_.tiles), 0);
-      const auto begin = clock::now();
-      const auto drain = [&](int part) {
-        const auto mine = clock::now();
-        ranges_.drain(part, [&](int task) { phase.compute(task, part); });
-        now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
-      };
-      pool_.run(ranges_.deal(phase.tasks()), drain);
-      ranges_.rethrow_failure();
-      now.cycles = since(begin);
-      add_account(phase, now);
-      profile_.steps.push_back(std::move(now));
-    }
-  }
+  void measure(array_ref<exec::phase> phases);
   /// What a phase computes, each kind of step once: "product, elementwise"
-  static std::string kinds_of(exec::phase const& phase) {
-    std::vector<std::string_view> kinds;
-    std::string all;
-    phase.for_each_kind([&](char const* kind) {
-      if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
-      kinds.push_back(kind);
-      all += (all.empty() ? "" : ", ") + std::string(kind);
-    });
-    return all;
-  }
+  static std::string kinds_of(exec::phase const& phase);
   /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
-  void add_account(exec::phase const& phase, step_record& to) const {
-    const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
-    double bytes = 0, multiplies = 0;
-    for (int i = 0; i < looked_at; ++i) {
-      const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
-      bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
-          multiplies += double(d.multiplies);
-    }
-    to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
-    to.multiplies = multiplies * tasks / std::max(looked_at, 1);
-  }
+  void add_account(exec::phase const& phase, step_record& to) const;
 
   static constexpr std::size_t most_detailed_steps = 8192;
 
@@ -27718,6 +28387,217 @@ class machine {
 };
 
 static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::stand_in<machine>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY target host(int threads) {
+  target t;
+  t.name = "the host";
+  t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
+  t.bytes_per_tile = std::int64_t(1) << 50;
+  t.measured = true;
+  t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
+  return t;
+}
+
+TESSERA_BODY machine::machine(target on, int threads, overflow too_much)
+    : on_(std::move(on)),
+      too_much_(too_much),
+      pool_(on_.measured ? on_.tiles : threads),
+      ranges_(pool_.concurrency()),
+      placed_(on_) {
+  on_.check();
+  forget();
+}
+
+TESSERA_BODY tessera::machine machine::stands_for() const {
+  tessera::machine m = this_machine();
+  m.workers = on_.tiles;
+  if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
+  return m;
+}
+
+TESSERA_BODY void machine::run(array_ref<exec::phase> phases) {
+  if (on_.measured) return measure(phases);
+  std::vector<charged> all;
+  for (exec::phase const& p : phases) charge(p, all);
+  require_fit(all);
+  for (exec::phase const& p : phases) compute(p);
+  for (charged& c : all) record(std::move(c));
+  placed_.memory.take_back(true);
+}
+
+TESSERA_BODY ipu::profile machine::report(std::string name) const {
+  ipu::profile p = profile_;
+  p.name = std::move(name);
+  for (std::size_t t = 0; t < p.memory.size(); ++t)
+    p.memory[t][std::size_t(storage::variables)] = placed_.memory.held(t);
+  return p;
+}
+
+TESSERA_BODY void machine::clear_report() {
+  profile_ = {};
+  profile_.on = on_;
+  if (on_.measured) return;
+  profile_.memory.assign(std::size_t(on_.tiles), {});
+  profile_.peaks.assign(std::size_t(on_.tiles), 0);
+}
+
+TESSERA_BODY void machine::forget() {
+  placed_ = detail::placement(on_);
+  clear_report();
+}
+
+TESSERA_BODY void machine::charge(exec::phase const& phase, std::vector<charged>& all) {
+  const int tasks = phase.tasks();
+  const auto tiles = std::size_t(on_.tiles);
+  std::vector<exec::task_description> described(std::size_t(tasks), exec::task_description{});
+  std::vector<std::int64_t> cost(described.size());
+  std::vector<char> guessed(described.size());
+  const auto describe = [&](int t) {
+    described[std::size_t(t)] = phase.describe(t);
+    bool estimated = false;
+    cost[std::size_t(t)] = detail::cycles_of(on_, described[std::size_t(t)], estimated);
+    guessed[std::size_t(t)] = estimated;
+  };
+  pool_.run(tasks, describe);
+
+  const std::vector<int> tile_of = placed_.place(described, cost);
+  placed_.give_homes(described, tile_of);
+  std::vector<std::size_t> round(tiles, 0);
+  std::vector<std::int64_t> filled(tiles, 0);
+  std::vector<std::vector<std::vector<int>>> tasks_of;  // by superstep and tile
+  for (std::size_t t = 0; t < described.size(); ++t) {
+    const auto tile = std::size_t(tile_of[t]);
+    const std::int64_t room = std::max<std::int64_t>(on_.bytes_per_tile - placed_.memory.held(tile), 0);
+    std::int64_t bytes = placed_.bytes_from_elsewhere(described[t], tile);
+    if (described[t].streams) bytes = std::min(bytes, room);
+    if (filled[tile] > 0 && filled[tile] + bytes > room) ++round[tile], filled[tile] = 0;
+    filled[tile] += bytes;
+    if (round[tile] == tasks_of.size()) tasks_of.emplace_back(tiles);
+    tasks_of[round[tile]][tile].push_back(int(t));
+  }
+  for (auto const& now : tasks_of) {
+    charged& c = all.emplace_back();
+    c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
+    c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
+    c.name = kinds_of(phase);
+    for (std::size_t tile = 0; tile < tiles; ++tile)
+      for (int t : now[tile]) {
+        auto const& d = described[std::size_t(t)];
+        c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
+        c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
+        c.panels = std::max(c.panels, d.panel + 1);
+      }
+    placed_.exchange(described, now, c);
+  }
+}
+
+TESSERA_BODY void machine::require_fit(std::vector<charged> const& all) {
+  std::int64_t most = 0, panels = 0;
+  std::size_t tile = 0;
+  charged const* where = nullptr;
+  for (charged const& c : all) {
+    panels = std::max(panels, c.panels);
+    for (std::size_t t = 0; t < c.buffers.size(); ++t)
+      if (const std::int64_t needs = placed_.memory.held(t) + c.buffers[t] + c.scratch[t]; needs > most)
+        most = needs, tile = t, where = &c;
+  }
+  if (most <= on_.bytes_per_tile) return;
+  // Of the tile's memory, homes of tokens and scratch shrink with the tokens.
+  const double moving =
+      double(placed_.memory.of_tokens(tile) + where->scratch[tile]) + double(where->buffers[tile]) / 2;
+  const double fixed = double(most) - moving;
+  const auto fits = std::int64_t(std::max(0.0, (double(on_.bytes_per_tile) - fixed) / std::max(moving, 1.0)) *
+                                 double(panels));
+  const std::string text = message(
+      "tile ", tile, " needs ", most, " bytes for \"", where->name, "\" and has ", on_.bytes_per_tile, " (",
+      placed_.memory.held(tile), " live there, ", where->buffers[tile], " are brought from other tiles, ",
+      where->scratch[tile], " are scratch); ",
+      panels == 0 || fits == 0
+          ? std::string("no number of tokens would fit: use a smaller model")
+          : message("about ", fits * panel_tokens, " of the ", panels * panel_tokens, " tokens would fit"));
+  if (too_much_ == overflow::refused) {
+    placed_.memory.take_back(false);
+    throw memory_error(message("[ipu::machine] ", text));
+  }
+  if (std::find(profile_.remarks.begin(), profile_.remarks.end(), "does not fit: " + text) ==
+          profile_.remarks.end() &&
+      profile_.remarks.size() < 8)
+    profile_.remarks.push_back("does not fit: " + text);
+}
+
+TESSERA_BODY void machine::record(charged c) {
+  const auto most = [](std::vector<std::uint32_t> const& of) {
+    return std::int64_t(*std::max_element(of.begin(), of.end()));
+  };
+  const bool keeps_tiles = profile_.steps.size() < most_detailed_steps;
+  if (const std::int64_t cycles = most(c.exchange); cycles > 0) {
+    profile_.steps.push_back({"sync", activity::sync, on_.sync_cycles * c.pieces});
+    profile_.steps.push_back({"exchange for " + c.name, activity::exchange, cycles, {}, 0, c.bytes});
+    if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.exchange);
+  }
+  profile_.steps.push_back({c.name, activity::compute, most(c.compute), {}, c.multiplies, 0, c.estimated});
+  if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.compute);
+  std::int64_t live = 0, fullest = 0;
+  for (std::size_t t = 0; t < c.buffers.size(); ++t) {
+    auto& m = profile_.memory[t];
+    auto& buffers = m[std::size_t(storage::exchange_buffers)];
+    auto& scratch = m[std::size_t(storage::temporaries)];
+    buffers = std::max(buffers, c.buffers[t]), scratch = std::max(scratch, c.scratch[t]);
+    const std::int64_t here = placed_.memory.held(t) + c.buffers[t] + c.scratch[t];
+    live += here, fullest = std::max(fullest, here);
+    profile_.peaks[t] = std::max(profile_.peaks[t], here);
+  }
+  while (profile_.liveness.size() < profile_.steps.size()) profile_.liveness.push_back({live, fullest});
+}
+
+TESSERA_BODY void machine::measure(array_ref<exec::phase> phases) {
+  using clock = std::chrono::steady_clock;
+  const auto since = [](clock::time_point begin) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+  };
+  for (exec::phase const& phase : phases) {
+    step_record now{kinds_of(phase), activity::compute};
+    now.by_tile.assign(std::size_t(on_.tiles), 0);
+    const auto begin = clock::now();
+    const auto drain = [&](int part) {
+      const auto mine = clock::now();
+      ranges_.drain(part, [&](int task) { phase.compute(task, part); });
+      now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
+    };
+    pool_.run(ranges_.deal(phase.tasks()), drain);
+    ranges_.rethrow_failure();
+    now.cycles = since(begin);
+    add_account(phase, now);
+    profile_.steps.push_back(std::move(now));
+  }
+}
+
+TESSERA_BODY std::string machine::kinds_of(exec::phase const& phase) {
+  std::vector<std::string_view> kinds;
+  std::string all;
+  phase.for_each_kind([&](char const* kind) {
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+    kinds.push_back(kind);
+    all += (all.empty() ? "" : ", ") + std::string(kind);
+  });
+  return all;
+}
+
+TESSERA_BODY void machine::add_account(exec::phase const& phase, step_record& to) const {
+  const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
+  double bytes = 0, multiplies = 0;
+  for (int i = 0; i < looked_at; ++i) {
+    const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
+    bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
+        multiplies += double(d.multiplies);
+  }
+  to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
+  to.multiplies = multiplies * tasks / std::max(looked_at, 1);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -27794,7 +28674,30 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 namespace detail {
 
 /// A number with three digits and the prefix of its unit: "1.23 M".
-inline std::string short_number(double n, char const* unit = "") {
+std::string short_number(double n, char const* unit = "");
+/// Bytes in KiB, MiB or GiB.
+std::string short_bytes(double n);
+std::string percent(double part, double whole);
+/// How often `part` goes into `whole`: "2.67".
+std::string times(double whole, double part);
+std::string padded(std::string text, std::size_t width, bool right = false);
+/// Time, of cycles of the emulated clock.
+std::string short_time(double seconds);
+
+}  // namespace detail
+
+/// The report as text of at most 100 columns: cycles by activity and by step, balance, memory.
+///   most_steps   of the longest that are listed
+std::string to_text(profile const& p, std::size_t most_steps = 12);
+
+/// Everything in the report as JSON.
+io::json to_json(profile const& p);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string short_number(double n, char const* unit) {
   constexpr std::array prefixes{"", "k", "M", "G", "T", "P"};
   std::size_t p = 0;
   double scaled = n;
@@ -27805,24 +28708,28 @@ inline std::string short_number(double n, char const* unit = "") {
   const bool spaced = p > 0 || *unit;
   return fixed_text(scaled, digits) + (spaced ? " " : "") + prefixes[p] + unit;
 }
-/// Bytes in KiB, MiB or GiB.
-inline std::string short_bytes(double n) {
+
+TESSERA_BODY std::string short_bytes(double n) {
   constexpr std::array units{"B", "KiB", "MiB", "GiB"};
   std::size_t u = 0;
   while (n >= 1023.5 && u + 1 < units.size()) n /= 1024, ++u;
   return fixed_text(n, u == 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2) + " " + units[u];
 }
-inline std::string percent(double part, double whole) {
+
+TESSERA_BODY std::string percent(double part, double whole) {
   return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
 }
-/// How often `part` goes into `whole`: "2.67".
-inline std::string times(double whole, double part) { return fixed_text(part > 0 ? whole / part : 0.0, 2); }
-inline std::string padded(std::string text, std::size_t width, bool right = false) {
+
+TESSERA_BODY std::string times(double whole, double part) {
+  return fixed_text(part > 0 ? whole / part : 0.0, 2);
+}
+
+TESSERA_BODY std::string padded(std::string text, std::size_t width, bool right) {
   if (text.size() >= width) return text;
   return right ? std::string(width - text.size(), ' ') + text : text + std::string(width - text.size(), ' ');
 }
-/// Time, of cycles of the emulated clock.
-inline std::string short_time(double seconds) {
+
+TESSERA_BODY std::string short_time(double seconds) {
   if (seconds >= 1) return short_number(seconds, "s");
   if (seconds >= 1e-3) return short_number(seconds * 1e3, "ms");
   return short_number(seconds * 1e6, "µs");
@@ -27830,9 +28737,7 @@ inline std::string short_time(double seconds) {
 
 }  // namespace detail
 
-/// The report as text of at most 100 columns: cycles by activity and by step, balance, memory.
-///   most_steps   of the longest that are listed
-inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
+TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
   using namespace detail;
   const double all = double(p.cycles());
   std::string out;
@@ -27912,8 +28817,7 @@ inline std::string to_text(profile const& p, std::size_t most_steps = 12) {
   return out;
 }
 
-/// Everything in the report as JSON.
-inline io::json to_json(profile const& p) {
+TESSERA_BODY io::json to_json(profile const& p) {
   io::json all;
   all["name"] = p.name;
   io::json machine;
@@ -27961,6 +28865,8 @@ inline io::json to_json(profile const& p) {
   return all;
 }
 
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
@@ -27983,7 +28889,65 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 namespace detail {
 
-inline std::string escaped(std::string_view text) {
+std::string escaped(std::string_view text);
+/// The begin of a page, to its headline.
+std::string page_begin(std::string const& title);
+std::string card(std::string const& value, std::string const& what);
+std::string colour_of(activity a);
+/// A bar of the shares of the activities, and its key.
+///   cycles_of   by activity
+template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
+  double all = 0;
+  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
+    if (cycles_of(a) <= 0) continue;
+    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
+                    "%\"></span>");
+    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                   percent(cycles_of(a), all), "</span> ");
+  }
+  return bars + key + "</p>\n";
+}
+/// A coordinate with one digit behind the point.
+std::string at(double x);
+
+/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
+std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
+                     std::string (*show)(double));
+
+/// A step in a picture of time.
+struct drawn_step {
+  step_record const* step;
+  double x, width;  // pixels; a step is as wide as it is long, but two pixels at least
+  bool drawn;       // of many steps the longest are; the others leave their time empty
+};
+std::vector<drawn_step> drawn_steps(profile const& p);
+/// The names of steps that are wide enough to be seen, the longest first, where there is room.
+std::string names_above(std::vector<drawn_step> steps, double width);
+/// Quarters of the time, each below its place in its step.
+std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y);
+/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
+/// slowest was done.
+std::string step_trace(profile const& p);
+
+std::string liveness_curve(profile const& p);
+
+}  // namespace detail
+
+/// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
+/// blocks.
+std::string picture_of_partition(static_plan const& plan, pattern const& stored);
+
+/// The report as an HTML page.
+///   pictures   further figures, such as picture_of_partition
+std::string to_page(profile const& p, std::string const& pictures = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (c == '<')
@@ -27999,8 +28963,8 @@ inline std::string escaped(std::string_view text) {
   }
   return out;
 }
-/// The begin of a page, to its headline.
-inline std::string page_begin(std::string const& title) {
+
+TESSERA_BODY std::string page_begin(std::string const& title) {
   return message(
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>",
@@ -28022,36 +28986,24 @@ th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-spa
 <h1>)",
       title, "</h1>\n");
 }
-inline std::string card(std::string const& value, std::string const& what) {
+
+TESSERA_BODY std::string card(std::string const& value, std::string const& what) {
   return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
 }
-inline std::string colour_of(activity a) { return message("<i class=\"bar mark ", name_of(a), "\"></i>"); }
-/// A bar of the shares of the activities, and its key.
-///   cycles_of   by activity
-template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
-  double all = 0;
-  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
-    if (cycles_of(a) <= 0) continue;
-    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
-                    "%\"></span>");
-    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
-                   percent(cycles_of(a), all), "</span> ");
-  }
-  return bars + key + "</p>\n";
+
+TESSERA_BODY std::string colour_of(activity a) {
+  return message("<i class=\"bar mark ", name_of(a), "\"></i>");
 }
-/// A coordinate with one digit behind the point.
-inline std::string at(double x) {
+
+TESSERA_BODY std::string at(double x) {
   const std::int64_t tenths = std::lround(x * 10);
   std::string text = std::to_string(tenths / 10);
   if (tenths % 10 != 0) text += '.' + std::to_string(std::abs(tenths % 10));
   return text;
 }
 
-/// A square for each tile, in columns of pairs, darker for more, and the scale from 0 to the greatest.
-inline std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
-                            std::string (*show)(double)) {
+TESSERA_BODY std::string heat_map(std::vector<double> const& of_tile, std::string const& title,
+                                  std::string (*show)(double)) {
   const double most = of_tile.empty() ? 0 : *std::max_element(of_tile.begin(), of_tile.end());
   if (most <= 0) return {};
   const auto columns = std::size_t(std::max(1.0, std::ceil(std::sqrt(double(of_tile.size()) * 2.2))));
@@ -28069,13 +29021,7 @@ inline std::string heat_map(std::vector<double> const& of_tile, std::string cons
   return svg + message("</svg><div class=\"scale\">0<i></i>", show(most), "</div></figure>\n");
 }
 
-/// A step in a picture of time.
-struct drawn_step {
-  step_record const* step;
-  double x, width;  // pixels; a step is as wide as it is long, but two pixels at least
-  bool drawn;       // of many steps the longest are; the others leave their time empty
-};
-inline std::vector<drawn_step> drawn_steps(profile const& p) {
+TESSERA_BODY std::vector<drawn_step> drawn_steps(profile const& p) {
   constexpr std::size_t most = 400;
   std::vector<std::int64_t> lengths;
   for (auto const& s : p.steps) lengths.push_back(s.cycles);
@@ -28092,8 +29038,8 @@ inline std::vector<drawn_step> drawn_steps(profile const& p) {
   }
   return all;
 }
-/// The names of steps that are wide enough to be seen, the longest first, where there is room.
-inline std::string names_above(std::vector<drawn_step> steps, double width) {
+
+TESSERA_BODY std::string names_above(std::vector<drawn_step> steps, double width) {
   std::sort(steps.begin(), steps.end(), [](drawn_step const& a, drawn_step const& b) {
     return a.width != b.width ? a.width > b.width : a.x < b.x;
   });
@@ -28110,8 +29056,8 @@ inline std::string names_above(std::vector<drawn_step> steps, double width) {
   }
   return svg;
 }
-/// Quarters of the time, each below its place in its step.
-inline std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y) {
+
+TESSERA_BODY std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y) {
   const double all = double(p.cycles());
   constexpr std::array anchors{"start", "middle", "middle", "middle", "end"};
   double begin = 0;
@@ -28127,9 +29073,8 @@ inline std::string times_below(std::vector<drawn_step> const& steps, profile con
   }
   return svg;
 }
-/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
-/// slowest was done.
-inline std::string step_trace(profile const& p) {
+
+TESSERA_BODY std::string step_trace(profile const& p) {
   constexpr std::size_t most_rows = 46;
   if (p.cycles() <= 0 || p.on.tiles < 1) return {};
   const auto tiles = std::size_t(p.on.tiles);
@@ -28161,7 +29106,7 @@ inline std::string step_trace(profile const& p) {
   return svg + times_below(steps, p, top + height + 14) + "</svg></div>";
 }
 
-inline std::string liveness_curve(profile const& p) {
+TESSERA_BODY std::string liveness_curve(profile const& p) {
   std::int64_t most = 0;
   for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
   if (most == 0) return {};
@@ -28184,9 +29129,7 @@ inline std::string liveness_curve(profile const& p) {
 
 }  // namespace detail
 
-/// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
-/// blocks.
-inline std::string picture_of_partition(static_plan const& plan, pattern const& stored) {
+TESSERA_BODY std::string picture_of_partition(static_plan const& plan, pattern const& stored) {
   using detail::at;
   if (stored.blocks() == 0) return {};
   const double side = 480, across = side / stored.block_cols(), down = side / stored.block_rows();
@@ -28221,9 +29164,7 @@ inline std::string picture_of_partition(static_plan const& plan, pattern const& 
   return svg + "</svg></figure>\n";
 }
 
-/// The report as an HTML page.
-///   pictures   further figures, such as picture_of_partition
-inline std::string to_page(profile const& p, std::string const& pictures = {}) {
+TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) {
   using namespace detail;
   const double all = double(std::max<std::int64_t>(p.cycles(), 1));
   const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
@@ -28300,6 +29241,8 @@ inline std::string to_page(profile const& p, std::string const& pictures = {}) {
   if (!pictures.empty()) page += "<h2>Partition</h2>\n" + pictures;
   return page + "</main></body></html>\n";
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -29260,7 +30203,12 @@ struct matrix_shape {
 /// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
 /// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
 /// density is in (0, 1].
-inline std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density) {
+std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights,
+                                                       double density) {
   if (!(density > 0 && density <= 1))
     throw option_error(message("[erdos_renyi_densities] density ", density, " is outside (0, 1]"));
   std::vector<double> densities(weights.size(), 0);
@@ -29281,6 +30229,8 @@ inline std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> w
   }
   return densities;
 }
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -31539,25 +32489,12 @@ class any_tensor {
   template <class T> T* data() { return reinterpret_cast<T*>(data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(data()); }
   /// All stored values as double.
-  std::vector<double> values() const {
-    std::vector<double> all(static_cast<std::size_t>(size()));
-    element().to_double(data(), size(), all.data());
-    return all;
-  }
+  std::vector<double> values() const;
   /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
-  void set_values(std::span<double const> all) {
-    if (std::ssize(all) != size())
-      throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
-    element().from_double(all.data(), size(), data());
-  }
+  void set_values(std::span<double const> all);
   /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
   /// that are stored here, all of which the other must have. Throws shape_error otherwise.
-  void assign(any_tensor const& from) {
-    if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
-      throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
-                                from.rows(), " x ", from.cols(), " of ", from.element().name));
-    type_->assign(tensor_, from.tensor_);
-  }
+  void assign(any_tensor const& from);
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -31661,6 +32598,29 @@ template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
   if (!(visited(float()) || visited(double()) || visited(bfloat16()) || visited(float16())))
     throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<double> any_tensor::values() const {
+  std::vector<double> all(static_cast<std::size_t>(size()));
+  element().to_double(data(), size(), all.data());
+  return all;
+}
+
+TESSERA_BODY void any_tensor::set_values(std::span<double const> all) {
+  if (std::ssize(all) != size())
+    throw shape_error(message("[set_values] ", all.size(), " numbers for ", size(), " stored values"));
+  element().from_double(all.data(), size(), data());
+}
+
+TESSERA_BODY void any_tensor::assign(any_tensor const& from) {
+  if (type_ != from.type_ || rows() != from.rows() || cols() != from.cols())
+    throw shape_error(message("[assign] ", rows(), " x ", cols(), " of ", element().name, " from ",
+                              from.rows(), " x ", from.cols(), " of ", from.element().name));
+  type_->assign(tensor_, from.tensor_);
+}
+
+#endif
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -33445,18 +34405,7 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 }
 
 /// Where a word has a pair, from the left; the pair is merged there.
-inline std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
-  std::vector<std::size_t> places;
-  std::size_t to = 0;
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
-    if (here) places.push_back(i);
-    word[to++] = here ? pair.merged : word[i];
-    i += here;
-  }
-  word.resize(to);
-  return places;
-}
+std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
 
 }  // namespace detail
 
@@ -33538,6 +34487,27 @@ std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std
   }
   return merges;
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::vector<std::size_t> places;
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    if (here) places.push_back(i);
+    word[to++] = here ? pair.merged : word[i];
+    i += here;
+  }
+  word.resize(to);
+  return places;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
@@ -33810,7 +34780,52 @@ inline constexpr char foldings[] =
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
 /// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
-inline char32_t take_character(std::string_view& from) {
+char32_t take_character(std::string_view& from);
+
+void append_utf8(std::string& to, char32_t code);
+
+/// A set of characters, kept as ranges.
+class character_set {
+ public:
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table);
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table);
+
+ private:
+  struct range {
+    char32_t first, end;
+  };
+  bool search(char32_t c) const;
+
+  std::vector<range> ranges_;
+  std::array<bool, 128> ascii_{};
+};
+
+/// Unicode's White_Space.
+bool is_white_space(char32_t c);
+
+/// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
+/// left out, in lower case.
+class accent_folding {
+ public:
+  accent_folding();
+  void append(std::u32string& to, char32_t c) const;
+
+ private:
+  struct folding {
+    char32_t of;
+    std::uint32_t first, count;
+  };
+  std::vector<folding> all_;
+  std::u32string results_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY char32_t take_character(std::string_view& from) {
   const std::size_t length = io::utf8_length(from);
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(from[i]); };
   char32_t code = length == 0 ? 0xFFFD : length == 1 ? byte(0) : byte(0) & (0xFFu >> (length + 1));
@@ -33819,7 +34834,7 @@ inline char32_t take_character(std::string_view& from) {
   return code;
 }
 
-inline void append_utf8(std::string& to, char32_t code) {
+TESSERA_BODY void append_utf8(std::string& to, char32_t code) {
   const auto put = [&](char32_t byte) { to += static_cast<char>(static_cast<unsigned char>(byte)); };
   if (code < 0x80) return put(code);
   if (code < 0x800) return put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
@@ -33830,98 +34845,73 @@ inline void append_utf8(std::string& to, char32_t code) {
   put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
 }
 
-/// A set of characters, kept as ranges.
-class character_set {
- public:
-  /// From a table of unicode_tables.hpp.
-  explicit character_set(std::string_view table) {
-    char32_t at = 0;
-    while (!table.empty()) {
-      at += number(table);
-      const char32_t first = at;
-      at += number(table) + 1;
-      ranges_.push_back({first, at});
-    }
-    for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+TESSERA_BODY character_set::character_set(std::string_view table) {
+  char32_t at = 0;
+  while (!table.empty()) {
+    at += number(table);
+    const char32_t first = at;
+    at += number(table) + 1;
+    ranges_.push_back({first, at});
   }
-  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+  for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+}
 
-  /// Takes a number off a table.
-  static std::uint32_t number(std::string_view& table) {
-    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::uint32_t n = 0;
-    for (int shift = 0;; shift += 5) {
-      const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
-      table.remove_prefix(1);
-      n |= (digit & 31) << shift;
-      if (digit < 32) return n;
-    }
+TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::uint32_t n = 0;
+  for (int shift = 0;; shift += 5) {
+    const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+    table.remove_prefix(1);
+    n |= (digit & 31) << shift;
+    if (digit < 32) return n;
   }
+}
 
- private:
-  struct range {
-    char32_t first, end;
-  };
-  bool search(char32_t c) const {
-    const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
-                                        [](char32_t code, range const& r) { return code < r.first; });
-    return after != ranges_.begin() && c < (after - 1)->end;
-  }
+TESSERA_BODY bool character_set::search(char32_t c) const {
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), c,
+                                      [](char32_t code, range const& r) { return code < r.first; });
+  return after != ranges_.begin() && c < (after - 1)->end;
+}
 
-  std::vector<range> ranges_;
-  std::array<bool, 128> ascii_{};
-};
-
-/// Unicode's White_Space.
-inline bool is_white_space(char32_t c) {
+TESSERA_BODY bool is_white_space(char32_t c) {
   return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
 }
 
-/// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
-/// left out, in lower case.
-class accent_folding {
- public:
-  accent_folding() {
-    std::string_view table = tables::foldings;
-    for (char32_t c = 0; !table.empty();) {
-      c += character_set::number(table);
-      folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
-      for (std::uint32_t i = 0; i < f.count; ++i) {
-        const std::uint32_t z = character_set::number(table);
-        results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
-                                          (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
-      }
-      all_.push_back(f);
+TESSERA_BODY accent_folding::accent_folding() {
+  std::string_view table = tables::foldings;
+  for (char32_t c = 0; !table.empty();) {
+    c += character_set::number(table);
+    folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
+    for (std::uint32_t i = 0; i < f.count; ++i) {
+      const std::uint32_t z = character_set::number(table);
+      results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
+                                        (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
     }
+    all_.push_back(f);
   }
-  void append(std::u32string& to, char32_t c) const {
-    if (c < 0x80) {
-      to += c >= 'A' && c <= 'Z' ? c + 32 : c;
-    } else if (c >= 0xAC00 && c <= 0xD7A3) {  // a syllable of Hangul: two or three letters (Unicode 3.12)
-      const char32_t s = c - 0xAC00;
-      to += 0x1100 + s / 588;
-      to += 0x1161 + s % 588 / 28;
-      if (s % 28 != 0) to += 0x11A7 + s % 28;
-    } else {
-      const auto at = std::lower_bound(all_.begin(), all_.end(), c,
-                                       [](folding const& f, char32_t code) { return f.of < code; });
-      if (at == all_.end() || at->of != c)
-        to += c;
-      else
-        to.append(results_, at->first, at->count);
-    }
-  }
+}
 
- private:
-  struct folding {
-    char32_t of;
-    std::uint32_t first, count;
-  };
-  std::vector<folding> all_;
-  std::u32string results_;
-};
+TESSERA_BODY void accent_folding::append(std::u32string& to, char32_t c) const {
+  if (c < 0x80) {
+    to += c >= 'A' && c <= 'Z' ? c + 32 : c;
+  } else if (c >= 0xAC00 && c <= 0xD7A3) {  // a syllable of Hangul: two or three letters (Unicode 3.12)
+    const char32_t s = c - 0xAC00;
+    to += 0x1100 + s / 588;
+    to += 0x1161 + s % 588 / 28;
+    if (s % 28 != 0) to += 0x11A7 + s % 28;
+  } else {
+    const auto at = std::lower_bound(all_.begin(), all_.end(), c,
+                                     [](folding const& f, char32_t code) { return f.of < code; });
+    if (at == all_.end() || at->of != c)
+      to += c;
+    else
+      to.append(results_, at->first, at->count);
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
@@ -33953,134 +34943,34 @@ class byte_pair {
   /// Tokens from merges alone: the 256 bytes, a token for each merge that makes a new piece, and the end of a
   /// text; GPT-2's own vocabulary is of this kind.
   ///   merges   of pieces as merges.txt writes them
-  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
-    pieces_ = alphabet();
-    for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
-    for (auto const& [left, right] : merges)
-      if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
-    if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
-    finish(merges, "merges");
-  }
+  explicit byte_pair(std::vector<std::pair<std::string, std::string>> const& merges);
   /// Token i is pieces[i]; an empty piece is a number that no token has. Where the pieces lack the end of a
   /// text, it gets the first number behind as many as there are pieces that is free.
   /// Throws option_error if a piece occurs twice, or one of a merge is missing.
   byte_pair(std::vector<std::string> pieces, std::vector<std::pair<std::string, std::string>> const& merges,
-            std::string const& source = "vocabulary")
-      : pieces_(std::move(pieces)) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
-          !is_new && !pieces_[i].empty())
-        throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
-                                   place->second, " and token ", i, "; each piece must occur once"));
-    numbers_.erase("");
-    if (!numbers_.contains(std::string(end_name))) {
-      std::size_t end = numbers_.size();
-      while (end < pieces_.size() && !pieces_[end].empty()) ++end;
-      pieces_.resize(std::max(pieces_.size(), end + 1));
-      pieces_[end] = end_name;
-      numbers_.emplace(pieces_[end], std::int32_t(end));
-    }
-    finish(merges, source);
-  }
+            std::string const& source = "vocabulary");
 
   /// From GPT-2's two files. Numbers may be left out, a few for each piece. Throws io_error if the files
   /// cannot be read, have another format or more than 1 GiB, or two pieces have one number, and as the
   /// constructor.
-  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path) {
-    const io::json document = io::read_json(vocabulary_path);
-    const io::json_place object(document, vocabulary_path);
-    if (object.members().empty()) object.fail("has no pieces");
-    const std::size_t most = 4 * object.members().size() + 1000;
-    std::vector<std::string> pieces;
-    for (io::json_member const& member : object.members()) {
-      const auto token = object.at(member).as_integer<std::uint32_t>();
-      if (token >= most)
-        object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
-                                       " pieces should be below ", most));
-      if (token >= pieces.size()) pieces.resize(token + 1);
-      if (!pieces[token].empty())
-        object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
-      pieces[token] = member.key;
-    }
-    return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
-  }
+  static byte_pair read(std::string const& vocabulary_path, std::string const& merges_path);
   static byte_pair read(std::string const& merges_path) { return byte_pair(read_merges(merges_path)); }
   /// Writes vocab.json and merges.txt of GPT-2's form.
-  void write(std::string const& vocabulary_path, std::string const& merges_path) const {
-    io::json::object object;
-    for (std::size_t i = 0; i < pieces_.size(); ++i)
-      if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
-    std::string text = "#version: 0.2\n";
-    for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
-    io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
-    io::write_atomically(merges_path, text);
-  }
+  void write(std::string const& vocabulary_path, std::string const& merges_path) const;
 
   /// A vocabulary of at most `size` tokens for a text. Throws option_error for fewer than 257.
-  static byte_pair trained(std::string_view text, std::size_t size) {
-    std::vector<std::string> pieces = alphabet();
-    if (size < pieces.size() + 1)
-      throw option_error(message("[byte_pair] a vocabulary of ", size,
-                                 " tokens: there are 256 bytes and the end "
-                                 "of a text, make it 257 or more"));
-    const byte_pair cutter({});
-    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
-    std::vector<counted_word> counted;
-    constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
-    for (auto const& [word, count] : words)
-      if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
-    std::vector<std::pair<std::string, std::string>> named;
-    for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
-                                       [](std::string const& a, std::string const& b) { return a + b; }))
-      named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
-    return byte_pair(named);
-  }
+  static byte_pair trained(std::string_view text, std::size_t size);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
   std::vector<std::string> const& pieces() const { return pieces_; }
   std::int32_t end_of_text() const { return end_; }
   /// As merges.txt has them.
-  std::vector<std::pair<std::string, std::string>> merges() const {
-    std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
-    for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
-    std::sort(by_rank.begin(), by_rank.end());
-    std::vector<std::pair<std::string, std::string>> named;
-    for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
-    return named;
-  }
+  std::vector<std::pair<std::string, std::string>> merges() const;
 
   /// The tokens of a text. The end of a text may stand in it by name. Throws option_error for a byte that the
   /// vocabulary has no piece for.
-  std::vector<std::int32_t> encode(std::string_view text) const {
-    std::vector<std::int32_t> tokens;
-    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-    merging use;
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find(end_name), text.size());
-      for_each_word(text.substr(0, end), [&](std::string_view word) {
-        auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = merged(bytes_of(word), use);
-        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
-      });
-      if (end == text.size()) break;
-      tokens.push_back(end_);
-      text.remove_prefix(end + end_name.size());
-    }
-    return tokens;
-  }
-  std::string decode(std::span<std::int32_t const> tokens) const {
-    std::string text;
-    for (const std::int32_t t : tokens) {
-      std::string const& piece = pieces_.at(std::size_t(t));
-      if (t == end_) {
-        text += piece;
-        continue;
-      }
-      for (std::string_view rest = piece; !rest.empty();)
-        text += static_cast<char>(byte_of(take_character(rest)));
-    }
-    return text;
-  }
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
   struct ranked {
@@ -34089,82 +34979,18 @@ class byte_pair {
   };
 
   /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
-  static char32_t character_of(int byte) {
-    const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
-    if (is_printable(byte)) return char32_t(byte);
-    int earlier = 0;
-    for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
-    return char32_t(256 + earlier);
-  }
+  static char32_t character_of(int byte);
   int byte_of(char32_t character) const {
     const auto at = bytes_.find(character);
     return at == bytes_.end() ? '?' : at->second;
   }
   /// The pieces of single bytes, in the order of their characters.
-  static std::vector<std::string> alphabet() {
-    std::vector<char32_t> characters;
-    for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
-    std::sort(characters.begin(), characters.end());
-    std::vector<std::string> pieces(256);
-    for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
-    return pieces;
-  }
-  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path) {
-    const std::string text = io::read_file(path);
-    io::refuse_other_format(path, text, "byte_pair");
-    std::vector<std::pair<std::string, std::string>> merges;
-    int line_number = 0;
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (++line_number == 1 && line.starts_with("#version")) continue;
-      if (line.empty()) continue;
-      const std::size_t blank = line.find(' ');
-      if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
-          line.find(' ', blank + 1) != line.npos)
-        throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
-                               ": two pieces with a blank between them are meant"));
-      merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
-    }
-    return merges;
-  }
+  static std::vector<std::string> alphabet();
+  static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path);
 
-  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source) {
-    const auto number_of = [&](std::string const& piece) {
-      const auto at = numbers_.find(piece);
-      return at == numbers_.end() ? -1 : at->second;
-    };
-    for (int b = 0; b < 256; ++b) {
-      std::string piece;
-      append_utf8(piece, character_of(b));
-      bytes_.emplace(character_of(b), b);
-      token_of_byte_[std::size_t(b)] = number_of(piece);
-    }
-    end_ = number_of(std::string(end_name));
-    for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
-      auto const& [left, right] = merges[rank];
-      for (std::string const& piece : {left, right, left + right})
-        if (number_of(piece) < 0)
-          throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
-                                     ", of the merge of ", io::in_quotes(left), " and ",
-                                     io::in_quotes(right)));
-      ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
-    }
-  }
+  void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source);
 
-  std::vector<std::int32_t> bytes_of(std::string_view word) const {
-    std::vector<std::int32_t> tokens;
-    tokens.reserve(word.size());
-    for (const char c : word) {
-      tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
-      if (tokens.back() < 0)
-        throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
-                                   static_cast<unsigned char>(c), ", which is in the text"));
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> bytes_of(std::string_view word) const;
 
   /// Memory of a merge, used again for the next word.
   struct merging {
@@ -34178,42 +35004,7 @@ class byte_pair {
   };
   /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
   /// finds it: n log n steps for a word of n bytes.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const {
-    constexpr std::int32_t gone = -1;  // part of the piece before it
-    auto& places = use.places;
-    auto& heap = use.heap;
-    places.resize(word.size());
-    heap.clear();
-    const auto look_up = [&](std::size_t left) {
-      auto& [before, behind, pair] = places[left];
-      const auto at =
-          behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
-      pair = at == ranks_.end() ? nullptr : &at->second;
-      if (pair) heap.push_back({pair->rank, left});
-      return pair != nullptr;
-    };
-    for (std::size_t i = 0; i < word.size(); ++i) {
-      places[i] = {i - 1, i + 1, nullptr};
-      look_up(i);
-    }
-    std::make_heap(heap.begin(), heap.end(), std::greater<>());
-    while (!heap.empty()) {
-      std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-      const auto [rank, left] = heap.back();
-      heap.pop_back();
-      auto& [before, behind, pair] = places[left];
-      if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
-      word[left] = pair->merged, word[behind] = gone;
-      places[behind].pair = nullptr;
-      behind = places[behind].behind;
-      if (behind < word.size()) places[behind].before = left;
-      for (const std::size_t changed : {before, left})
-        if (changed < word.size() && look_up(changed))
-          std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    }
-    std::erase(word, gone);
-    return word;
-  }
+  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const;
 
   enum class kind { letter, number, blank, other };
   kind kind_of(char32_t c) const {
@@ -34263,6 +35054,240 @@ class byte_pair {
   character_set letters_{tables::letters}, digits_{tables::numbers};
 };
 
+#ifdef TESSERA_BODY
+
+TESSERA_BODY byte_pair::byte_pair(std::vector<std::pair<std::string, std::string>> const& merges) {
+  pieces_ = alphabet();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) numbers_.emplace(pieces_[i], std::int32_t(i));
+  for (auto const& [left, right] : merges)
+    if (numbers_.emplace(left + right, size()).second) pieces_.push_back(left + right);
+  if (numbers_.emplace(end_name, size()).second) pieces_.emplace_back(end_name);
+  finish(merges, "merges");
+}
+
+TESSERA_BODY byte_pair::byte_pair(std::vector<std::string> pieces,
+                                  std::vector<std::pair<std::string, std::string>> const& merges,
+                                  std::string const& source)
+    : pieces_(std::move(pieces)) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (const auto [place, is_new] = numbers_.emplace(pieces_[i], std::int32_t(i));
+        !is_new && !pieces_[i].empty())
+      throw option_error(message("[byte_pair] ", source, ": ", io::in_quotes(pieces_[i]), " is token ",
+                                 place->second, " and token ", i, "; each piece must occur once"));
+  numbers_.erase("");
+  if (!numbers_.contains(std::string(end_name))) {
+    std::size_t end = numbers_.size();
+    while (end < pieces_.size() && !pieces_[end].empty()) ++end;
+    pieces_.resize(std::max(pieces_.size(), end + 1));
+    pieces_[end] = end_name;
+    numbers_.emplace(pieces_[end], std::int32_t(end));
+  }
+  finish(merges, source);
+}
+
+TESSERA_BODY byte_pair byte_pair::read(std::string const& vocabulary_path, std::string const& merges_path) {
+  const io::json document = io::read_json(vocabulary_path);
+  const io::json_place object(document, vocabulary_path);
+  if (object.members().empty()) object.fail("has no pieces");
+  const std::size_t most = 4 * object.members().size() + 1000;
+  std::vector<std::string> pieces;
+  for (io::json_member const& member : object.members()) {
+    const auto token = object.at(member).as_integer<std::uint32_t>();
+    if (token >= most)
+      object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
+                                     " pieces should be below ", most));
+    if (token >= pieces.size()) pieces.resize(token + 1);
+    if (!pieces[token].empty())
+      object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
+    pieces[token] = member.key;
+  }
+  return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+}
+
+TESSERA_BODY void byte_pair::write(std::string const& vocabulary_path, std::string const& merges_path) const {
+  io::json::object object;
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    if (!pieces_[i].empty()) object.push_back({pieces_[i], i});
+  std::string text = "#version: 0.2\n";
+  for (auto const& [left, right] : merges()) text += left + ' ' + right + '\n';
+  io::write_atomically(vocabulary_path, io::to_text(io::json(std::move(object))));
+  io::write_atomically(merges_path, text);
+}
+
+TESSERA_BODY byte_pair byte_pair::trained(std::string_view text, std::size_t size) {
+  std::vector<std::string> pieces = alphabet();
+  if (size < pieces.size() + 1)
+    throw option_error(message("[byte_pair] a vocabulary of ", size,
+                               " tokens: there are 256 bytes and the end "
+                               "of a text, make it 257 or more"));
+  const byte_pair cutter({});
+  const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
+  std::vector<counted_word> counted;
+  constexpr std::size_t longest_word = 1000;  // each merge in a word goes through all of it
+  for (auto const& [word, count] : words)
+    if (word.size() <= longest_word) counted.push_back({cutter.bytes_of(word), count});
+  std::vector<std::pair<std::string, std::string>> named;
+  for (merge const &m : learn_merges(std::move(counted), pieces, size - 1,
+                                     [](std::string const& a, std::string const& b) { return a + b; }))
+    named.push_back({pieces[std::size_t(m.left)], pieces[std::size_t(m.right)]});
+  return byte_pair(named);
+}
+
+TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::merges() const {
+  std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
+  for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
+  std::sort(by_rank.begin(), by_rank.end());
+  std::vector<std::pair<std::string, std::string>> named;
+  for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
+  return named;
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+  merging use;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(end_name), text.size());
+    for_each_word(text.substr(0, end), [&](std::string_view word) {
+      auto [at, is_new] = known.try_emplace(std::string(word));
+      if (is_new) at->second = merged(bytes_of(word), use);
+      tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+    });
+    if (end == text.size()) break;
+    tokens.push_back(end_);
+    text.remove_prefix(end + end_name.size());
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::string byte_pair::decode(std::span<std::int32_t const> tokens) const {
+  std::string text;
+  for (const std::int32_t t : tokens) {
+    std::string const& piece = pieces_.at(std::size_t(t));
+    if (t == end_) {
+      text += piece;
+      continue;
+    }
+    for (std::string_view rest = piece; !rest.empty();)
+      text += static_cast<char>(byte_of(take_character(rest)));
+  }
+  return text;
+}
+
+TESSERA_BODY char32_t byte_pair::character_of(int byte) {
+  const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
+  if (is_printable(byte)) return char32_t(byte);
+  int earlier = 0;
+  for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
+  return char32_t(256 + earlier);
+}
+
+TESSERA_BODY std::vector<std::string> byte_pair::alphabet() {
+  std::vector<char32_t> characters;
+  for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+  std::sort(characters.begin(), characters.end());
+  std::vector<std::string> pieces(256);
+  for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
+  return pieces;
+}
+
+TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::read_merges(
+    std::string const& path) {
+  const std::string text = io::read_file(path);
+  io::refuse_other_format(path, text, "byte_pair");
+  std::vector<std::pair<std::string, std::string>> merges;
+  int line_number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (++line_number == 1 && line.starts_with("#version")) continue;
+    if (line.empty()) continue;
+    const std::size_t blank = line.find(' ');
+    if (blank == 0 || blank == line.npos || blank + 1 == line.size() ||
+        line.find(' ', blank + 1) != line.npos)
+      throw io_error(message("[read_merges] ", path, " line ", line_number, " is ", io::in_quotes(line),
+                             ": two pieces with a blank between them are meant"));
+    merges.emplace_back(line.substr(0, blank), line.substr(blank + 1));
+  }
+  return merges;
+}
+
+TESSERA_BODY void byte_pair::finish(std::vector<std::pair<std::string, std::string>> const& merges,
+                                    std::string const& source) {
+  const auto number_of = [&](std::string const& piece) {
+    const auto at = numbers_.find(piece);
+    return at == numbers_.end() ? -1 : at->second;
+  };
+  for (int b = 0; b < 256; ++b) {
+    std::string piece;
+    append_utf8(piece, character_of(b));
+    bytes_.emplace(character_of(b), b);
+    token_of_byte_[std::size_t(b)] = number_of(piece);
+  }
+  end_ = number_of(std::string(end_name));
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
+    auto const& [left, right] = merges[rank];
+    for (std::string const& piece : {left, right, left + right})
+      if (number_of(piece) < 0)
+        throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
+                                   ", of the merge of ", io::in_quotes(left), " and ", io::in_quotes(right)));
+    ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
+  }
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::bytes_of(std::string_view word) const {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(word.size());
+  for (const char c : word) {
+    tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    if (tokens.back() < 0)
+      throw option_error(message("[byte_pair] the vocabulary has no piece for byte ",
+                                 static_cast<unsigned char>(c), ", which is in the text"));
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::vector<std::int32_t> byte_pair::merged(std::vector<std::int32_t> word, merging& use) const {
+  constexpr std::int32_t gone = -1;  // part of the piece before it
+  auto& places = use.places;
+  auto& heap = use.heap;
+  places.resize(word.size());
+  heap.clear();
+  const auto look_up = [&](std::size_t left) {
+    auto& [before, behind, pair] = places[left];
+    const auto at =
+        behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
+    pair = at == ranks_.end() ? nullptr : &at->second;
+    if (pair) heap.push_back({pair->rank, left});
+    return pair != nullptr;
+  };
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    places[i] = {i - 1, i + 1, nullptr};
+    look_up(i);
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto [rank, left] = heap.back();
+    heap.pop_back();
+    auto& [before, behind, pair] = places[left];
+    if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
+    word[left] = pair->merged, word[behind] = gone;
+    places[behind].pair = nullptr;
+    behind = places[behind].behind;
+    if (behind < word.size()) places[behind].before = left;
+    for (const std::size_t changed : {before, left})
+      if (changed < word.size() && look_up(changed))
+        std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  }
+  std::erase(word, gone);
+  return word;
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
 
@@ -34298,86 +35323,17 @@ class wordpiece {
 
   /// Token i is piece i; of equal pieces the last counts. Special tokens that the pieces lack get the numbers
   /// behind them, in the order in which BertTokenizer adds them.
-  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower)
-      : pieces_(std::move(pieces)), letters_(letters) {
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-      numbers_[pieces_[i]] = std::int32_t(i);
-      longest_piece_ = std::max(longest_piece_, pieces_[i].size());
-    }
-    has_unknown_ = numbers_.contains(std::string(special_names[1]));
-    for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
-      const auto [at, is_new] = numbers_.emplace(special_names[i], size());
-      if (is_new) pieces_.emplace_back(special_names[i]);
-      specials_[i] = at->second;
-    }
-  }
+  explicit wordpiece(std::vector<std::string> pieces, letter_case letters = letter_case::lower);
 
   /// From a vocab.txt: one piece in each line, without the blanks behind it. Throws io_error if it cannot be
   /// read, has another format or is empty, and for more than 1 GiB.
-  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower) {
-    const std::string text = io::read_file(path);
-    io::refuse_other_format(path, text, "wordpiece");
-    if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
-    std::vector<std::string> pieces;
-    for (std::string_view rest = text; !rest.empty();) {
-      const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
-      std::size_t end = 0;  // of the last character that is not blank
-      for (std::string_view left = line; !left.empty();) {
-        if (io::utf8_length(left) == 0)
-          throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
-        if (!is_white_space(take_character(left))) end = line.size() - left.size();
-      }
-      pieces.emplace_back(line.substr(0, end));
-      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    }
-    return wordpiece(std::move(pieces), letters);
-  }
+  static wordpiece read(std::string const& path, letter_case letters = letter_case::lower);
   /// Writes a vocab.txt.
-  void write(std::string const& path) const {
-    std::string text;
-    for (std::string const& piece : pieces_) text += piece + '\n';
-    io::write_atomically(path, text);
-  }
+  void write(std::string const& path) const;
 
   /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
   /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
-  static wordpiece trained(std::string_view text, std::size_t size,
-                           letter_case letters = letter_case::lower) {
-    std::vector<std::string> pieces(special_names.begin(), special_names.end());
-    if (size <= pieces.size())
-      throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
-                                 " are special, and there must be some for text"));
-    const wordpiece cutter(pieces, letters);
-    const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
-    constexpr std::size_t most_characters = 1000;
-    std::map<std::string, std::int64_t> characters;
-    for (auto const& [word, count] : words)
-      for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
-    std::vector<std::pair<std::int64_t, std::string>> by_count;
-    for (auto const& [c, count] : characters) by_count.push_back({-count, c});
-    std::sort(by_count.begin(), by_count.end());
-    by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
-    std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
-    for (const char* prefix : {"", "##"})
-      for (auto const& [count, c] : by_count)
-        if (pieces.size() < size) pieces.push_back(prefix + c);
-    const wordpiece alphabet(pieces, letters);
-    std::vector<counted_word> counted;
-    for (auto const& [word, count] : words) {
-      counted_word of{{}, count};
-      for_each_character(word, [&](std::string&& c, bool is_first) {
-        const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
-        of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
-      });
-      // A word with a rare character is unknown anyway, and so is one that is too long.
-      if (of.pieces.size() <= longest_word &&
-          std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
-        counted.push_back(std::move(of));
-    }
-    learn_merges(std::move(counted), pieces, size,
-                 [](std::string const& left, std::string const& right) { return left + right.substr(2); });
-    return wordpiece(std::move(pieces), letters);
-  }
+  static wordpiece trained(std::string_view text, std::size_t size, letter_case letters = letter_case::lower);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
   std::vector<std::string> const& pieces() const { return pieces_; }
@@ -34395,50 +35351,16 @@ class wordpiece {
 
   /// The tokens of a text, without [CLS] and [SEP]. Special tokens may stand in it by name. Throws
   /// option_error for a word that is unknown to a vocabulary without [UNK].
-  std::vector<std::int32_t> encode(std::string_view text) const {
-    std::vector<std::int32_t> tokens;
-    std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-    while (!text.empty()) {
-      const auto [begin, special] = first_special(text);
-      for_each_word(text.substr(0, begin), [&](std::string_view word) {
-        auto [at, is_new] = known.try_emplace(std::string(word));
-        if (is_new) at->second = pieces_of(word);
-        tokens.insert(tokens.end(), at->second.begin(), at->second.end());
-      });
-      if (special == special_names.size()) break;
-      tokens.push_back(specials_[special]);
-      text.remove_prefix(begin + special_names[special].size());
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> encode(std::string_view text) const;
   /// Words with blanks between them, as BERT writes them: punctuation stands apart.
-  std::string decode(std::span<std::int32_t const> tokens) const {
-    std::string text;
-    for (const std::int32_t t : tokens) {
-      std::string const& piece = pieces_.at(std::size_t(t));
-      if (piece.starts_with("##"))
-        text += piece.substr(2);
-      else
-        text += (text.empty() ? "" : " ") + piece;
-    }
-    return text;
-  }
+  std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
   /// Where the first special token stands in a text by name, and which it is.
-  static std::pair<std::size_t, std::size_t> first_special(std::string_view text) {
-    for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
-      for (std::size_t i = 0; i < special_names.size(); ++i)
-        if (text.substr(at).starts_with(special_names[i])) return {at, i};
-    return {text.size(), special_names.size()};
-  }
+  static std::pair<std::size_t, std::size_t> first_special(std::string_view text);
 
   /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
-  static bool is_chinese(char32_t c) {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
-           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-  }
+  static bool is_chinese(char32_t c);
 
   /// Calls visit(word) for each word and each mark of punctuation.
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
@@ -34475,34 +35397,9 @@ class wordpiece {
     }
   }
 
-  std::vector<std::int32_t> unknown_word(std::string_view word) const {
-    if (!has_unknown_)
-      throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
-                                 ", which is not made of its pieces"));
-    return {unknown()};
-  }
+  std::vector<std::int32_t> unknown_word(std::string_view word) const;
 
-  std::vector<std::int32_t> pieces_of(std::string_view word) const {
-    std::vector<std::size_t> ends;  // of its characters
-    for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
-      rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-    if (ends.size() > longest_word) return unknown_word(word);
-    std::vector<std::int32_t> tokens;
-    std::string piece;
-    for (std::size_t first = 0, begin = 0; first < ends.size();) {
-      const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
-      auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
-      auto found = numbers_.end();
-      for (; last > first && found == numbers_.end(); --last) {
-        piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
-        found = numbers_.find(piece);
-      }
-      if (found == numbers_.end()) return unknown_word(word);
-      tokens.push_back(found->second);
-      begin = ends[last], first = last + 1;
-    }
-    return tokens;
-  }
+  std::vector<std::int32_t> pieces_of(std::string_view word) const;
 
   std::vector<std::string> pieces_;
   letter_case letters_;
@@ -34513,6 +35410,157 @@ class wordpiece {
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
   accent_folding folding_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY wordpiece::wordpiece(std::vector<std::string> pieces, letter_case letters)
+    : pieces_(std::move(pieces)), letters_(letters) {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    numbers_[pieces_[i]] = std::int32_t(i);
+    longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+  }
+  has_unknown_ = numbers_.contains(std::string(special_names[1]));
+  for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
+    const auto [at, is_new] = numbers_.emplace(special_names[i], size());
+    if (is_new) pieces_.emplace_back(special_names[i]);
+    specials_[i] = at->second;
+  }
+}
+
+TESSERA_BODY wordpiece wordpiece::read(std::string const& path, letter_case letters) {
+  const std::string text = io::read_file(path);
+  io::refuse_other_format(path, text, "wordpiece");
+  if (text.empty()) throw io_error(message("[wordpiece] ", path, " is empty"));
+  std::vector<std::string> pieces;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size()));
+    std::size_t end = 0;  // of the last character that is not blank
+    for (std::string_view left = line; !left.empty();) {
+      if (io::utf8_length(left) == 0)
+        throw io_error(message("[wordpiece] ", path, " line ", pieces.size() + 1, " is not UTF-8"));
+      if (!is_white_space(take_character(left))) end = line.size() - left.size();
+    }
+    pieces.emplace_back(line.substr(0, end));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  }
+  return wordpiece(std::move(pieces), letters);
+}
+
+TESSERA_BODY void wordpiece::write(std::string const& path) const {
+  std::string text;
+  for (std::string const& piece : pieces_) text += piece + '\n';
+  io::write_atomically(path, text);
+}
+
+TESSERA_BODY wordpiece wordpiece::trained(std::string_view text, std::size_t size, letter_case letters) {
+  std::vector<std::string> pieces(special_names.begin(), special_names.end());
+  if (size <= pieces.size())
+    throw option_error(message("[wordpiece] a vocabulary of ", size, " tokens: ", pieces.size(),
+                               " are special, and there must be some for text"));
+  const wordpiece cutter(pieces, letters);
+  const auto words = detail::counted_words([&](auto const& visit) { cutter.for_each_word(text, visit); });
+  constexpr std::size_t most_characters = 1000;
+  std::map<std::string, std::int64_t> characters;
+  for (auto const& [word, count] : words)
+    for_each_character(word, [&](std::string&& c, bool) { characters[c] += count; });
+  std::vector<std::pair<std::int64_t, std::string>> by_count;
+  for (auto const& [c, count] : characters) by_count.push_back({-count, c});
+  std::sort(by_count.begin(), by_count.end());
+  by_count.resize(std::min({by_count.size(), most_characters, (size - pieces.size() + 1) / 2}));
+  std::sort(by_count.begin(), by_count.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  for (const char* prefix : {"", "##"})
+    for (auto const& [count, c] : by_count)
+      if (pieces.size() < size) pieces.push_back(prefix + c);
+  const wordpiece alphabet(pieces, letters);
+  std::vector<counted_word> counted;
+  for (auto const& [word, count] : words) {
+    counted_word of{{}, count};
+    for_each_character(word, [&](std::string&& c, bool is_first) {
+      const auto at = alphabet.numbers_.find(is_first ? c : "##" + c);
+      of.pieces.push_back(at == alphabet.numbers_.end() ? -1 : at->second);
+    });
+    // A word with a rare character is unknown anyway, and so is one that is too long.
+    if (of.pieces.size() <= longest_word &&
+        std::find(of.pieces.begin(), of.pieces.end(), -1) == of.pieces.end())
+      counted.push_back(std::move(of));
+  }
+  learn_merges(std::move(counted), pieces, size,
+               [](std::string const& left, std::string const& right) { return left + right.substr(2); });
+  return wordpiece(std::move(pieces), letters);
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
+  while (!text.empty()) {
+    const auto [begin, special] = first_special(text);
+    for_each_word(text.substr(0, begin), [&](std::string_view word) {
+      auto [at, is_new] = known.try_emplace(std::string(word));
+      if (is_new) at->second = pieces_of(word);
+      tokens.insert(tokens.end(), at->second.begin(), at->second.end());
+    });
+    if (special == special_names.size()) break;
+    tokens.push_back(specials_[special]);
+    text.remove_prefix(begin + special_names[special].size());
+  }
+  return tokens;
+}
+
+TESSERA_BODY std::string wordpiece::decode(std::span<std::int32_t const> tokens) const {
+  std::string text;
+  for (const std::int32_t t : tokens) {
+    std::string const& piece = pieces_.at(std::size_t(t));
+    if (piece.starts_with("##"))
+      text += piece.substr(2);
+    else
+      text += (text.empty() ? "" : " ") + piece;
+  }
+  return text;
+}
+
+TESSERA_BODY std::pair<std::size_t, std::size_t> wordpiece::first_special(std::string_view text) {
+  for (std::size_t at = text.find('['); at != text.npos; at = text.find('[', at + 1))
+    for (std::size_t i = 0; i < special_names.size(); ++i)
+      if (text.substr(at).starts_with(special_names[i])) return {at, i};
+  return {text.size(), special_names.size()};
+}
+
+TESSERA_BODY bool wordpiece::is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view word) const {
+  if (!has_unknown_)
+    throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
+                               ", which is not made of its pieces"));
+  return {unknown()};
+}
+
+TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view word) const {
+  std::vector<std::size_t> ends;  // of its characters
+  for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
+    rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
+  if (ends.size() > longest_word) return unknown_word(word);
+  std::vector<std::int32_t> tokens;
+  std::string piece;
+  for (std::size_t first = 0, begin = 0; first < ends.size();) {
+    const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
+    auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
+    auto found = numbers_.end();
+    for (; last > first && found == numbers_.end(); --last) {
+      piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
+      found = numbers_.find(piece);
+    }
+    if (found == numbers_.end()) return unknown_word(word);
+    tokens.push_back(found->second);
+    begin = ends[last], first = last + 1;
+  }
+  return tokens;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
@@ -34546,25 +35594,7 @@ template <class T> std::string name_of_type() {
 }
 
 /// "all" of no patterns; else their size and a hash.
-inline std::string text_of_patterns(std::vector<pattern> const& of) {
-  if (of.empty()) return "all";
-  std::int64_t stored = 0, grid = 0;
-  std::uint64_t hash = io::content_hash("");
-  for (pattern const& one : of) {
-    stored += one.blocks();
-    grid += std::int64_t{one.block_rows()} * one.block_cols();
-    const auto add = [&](int number) {
-      const auto n = static_cast<std::uint32_t>(number);
-      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
-      hash = io::content_hash({bytes.data(), bytes.size()}, hash);
-    };
-    add(one.block_rows());
-    add(one.block_cols());
-    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
-  }
-  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
-                 " of hash ", hash);
-}
+std::string text_of_patterns(std::vector<pattern> const& of);
 
 /// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as their
 /// setting_name() or, if they have none, as the names of their types.
@@ -34585,22 +35615,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
 
 /// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
 /// belongs to none.
-inline std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
-  for (std::size_t begin = 0; begin < key.size();) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    std::int64_t number = -1;
-    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
-    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
-    begin = end + 1;
-  }
-  return {"", -1};
-}
-inline std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
-  std::int64_t length = 0;
-  for (io::json_member const& one : all)
-    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
-  return length;
-}
+std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
+std::int64_t length_of_list(io::json::object const& all, std::string_view list);
 
 /// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
 ///   owner    "model" or "training"
@@ -34680,6 +35696,52 @@ template <class Model> std::string arithmetic_of_model(Model const& model, machi
 }
 
 }  // namespace detail
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
+  if (of.empty()) return "all";
+  std::int64_t stored = 0, grid = 0;
+  std::uint64_t hash = io::content_hash("");
+  for (pattern const& one : of) {
+    stored += one.blocks();
+    grid += std::int64_t{one.block_rows()} * one.block_cols();
+    const auto add = [&](int number) {
+      const auto n = static_cast<std::uint32_t>(number);
+      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
+      hash = io::content_hash({bytes.data(), bytes.size()}, hash);
+    };
+    add(one.block_rows());
+    add(one.block_cols());
+    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
+  }
+  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
+                 " of hash ", hash);
+}
+
+TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    std::int64_t number = -1;
+    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
+    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
+    begin = end + 1;
+  }
+  return {"", -1};
+}
+
+TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
+  std::int64_t length = 0;
+  for (io::json_member const& one : all)
+    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
+  return length;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -35139,27 +36201,10 @@ struct state_array {
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
   aligned_array<std::byte> bytes = {};
 
-  std::int64_t size_for(parameter_sizes const& of) const {
-    switch (per) {
-      case state_per::element:
-        return of.elements;
-      case state_per::group:
-        return ceil_div<std::int64_t>(of.elements, group);
-      case state_per::block:
-        return of.blocks;
-      case state_per::row:
-        return of.rows;
-      case state_per::col:
-        return of.cols;
-    }
-    return 0;
-  }
+  std::int64_t size_for(parameter_sizes const& of) const;
   std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
   /// Zeros, as many as a parameter needs.
-  void reset(parameter_sizes const& of) {
-    bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
-    if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
-  }
+  void reset(parameter_sizes const& of);
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
 
@@ -35203,21 +36248,86 @@ class state_list {
   std::vector<state_array> take() { return std::move(arrays_); }
 
  private:
-  TESSERA_COLD void add(std::string name, element_type const& element, state_per per, int group = 1,
-                        eight_bits const* code = nullptr) {
-    if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
-    const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
-                                   [&](state_array const& array) { return array.name == name; });
-    if (taken || name.starts_with("pattern."))
-      throw option_error(message("[optimizer] an array of the state is called ", name,
-                                 taken ? ", and so is an earlier one" : ", which stands for patterns"));
-    arrays_.push_back({std::move(name), &element, per, group, code});
-  }
+  void add(std::string name, element_type const& element, state_per per, int group = 1,
+           eight_bits const* code = nullptr);
   element_type const& accumulator() const { return *parameter_.element().accumulator; }
 
   any_tensor parameter_;
   std::vector<state_array> arrays_;
 };
+
+namespace detail {
+
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
+void move_state(std::vector<state_array>& arrays, pattern_moves const& moves, parameter_sizes const& now,
+                std::int64_t block_elements);
+
+}  // namespace detail
+
+/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
+/// updates.
+struct optimizer_state {
+  std::vector<std::vector<state_array>> parameters;
+  std::int64_t updates = 0;
+
+  std::size_t size_bytes() const {
+    std::size_t all = 0;
+    for (auto const& arrays : parameters)
+      for (state_array const& array : arrays) all += array.bytes.size();
+    return all;
+  }
+  bool has(std::size_t parameter, std::string const& name) const {
+    auto const& arrays = parameters.at(parameter);
+    return std::any_of(arrays.begin(), arrays.end(),
+                       [&](state_array const& array) { return array.name == name; });
+  }
+  /// The array of this name of a parameter. Throws option_error if it has none.
+  state_array& at(std::size_t parameter, std::string const& name);
+  state_array const& at(std::size_t parameter, std::string const& name) const {
+    return const_cast<optimizer_state*>(this)->at(parameter, name);
+  }
+  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
+};
+
+/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
+/// its patterns.
+void require_state(char const* operation, nn::parameter_list const& model, optimizer_state const& state);
+void require_state(char const* operation, nn::parameter_list const& model,
+                   nn::parameter_list const& gradients, optimizer_state const& state);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const {
+  switch (per) {
+    case state_per::element:
+      return of.elements;
+    case state_per::group:
+      return ceil_div<std::int64_t>(of.elements, group);
+    case state_per::block:
+      return of.blocks;
+    case state_per::row:
+      return of.rows;
+    case state_per::col:
+      return of.cols;
+  }
+  return 0;
+}
+
+TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
+  bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
+  if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
+}
+
+TESSERA_COLD TESSERA_BODY void state_list::add(std::string name, element_type const& element, state_per per,
+                                               int group, eight_bits const* code) {
+  if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
+  const bool taken = std::any_of(arrays_.begin(), arrays_.end(),
+                                 [&](state_array const& array) { return array.name == name; });
+  if (taken || name.starts_with("pattern."))
+    throw option_error(message("[optimizer] an array of the state is called ", name,
+                               taken ? ", and so is an earlier one" : ", which stands for patterns"));
+  arrays_.push_back({std::move(name), &element, per, group, code});
+}
 
 namespace detail {
 
@@ -35233,8 +36343,8 @@ void move_pieces(pattern_moves const& moves, std::byte const* from, std::byte* t
 
 /// An array with `bytes` for each block of a pattern, moved to `blocks` of another. Allocates only if their
 /// number changes.
-inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves, std::int64_t blocks,
-                        std::size_t bytes) {
+TESSERA_BODY void move_blocks(aligned_array<std::byte>& array, pattern_moves const& moves,
+                              std::int64_t blocks, std::size_t bytes) {
   const std::size_t size = checked_multiply(std::size_t(blocks), bytes);
   aligned_array<std::byte> other;
   if (size != array.size()) other = aligned_array<std::byte>(size);
@@ -35267,8 +36377,8 @@ inline void move_blocks(aligned_array<std::byte>& array, pattern_moves const& mo
 
 /// Codes and their scales after a change of pattern, where groups do not end with blocks: see
 /// state_list::scaled.
-TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
-                                 parameter_sizes const& now, std::int64_t block_elements) {
+TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
+                                       parameter_sizes const& now, std::int64_t block_elements) {
   constexpr std::int64_t none = -1, several = -2;
   const std::int64_t group = codes.group;
   state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
@@ -35307,9 +36417,8 @@ TESSERA_COLD inline void regroup(state_array& codes, state_array& scales, patter
   scales = std::move(next_scales);
 }
 
-/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
-TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
-                                    parameter_sizes const& now, std::int64_t block_elements) {
+TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
+                                          parameter_sizes const& now, std::int64_t block_elements) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
     if (array.code && block_elements % array.group != 0) {
@@ -35332,39 +36441,14 @@ TESSERA_COLD inline void move_state(std::vector<state_array>& arrays, pattern_mo
 
 }  // namespace detail
 
-/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
-/// updates.
-struct optimizer_state {
-  std::vector<std::vector<state_array>> parameters;
-  std::int64_t updates = 0;
+TESSERA_BODY state_array& optimizer_state::at(std::size_t parameter, std::string const& name) {
+  for (state_array& array : parameters.at(parameter))
+    if (array.name == name) return array;
+  throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+}
 
-  std::size_t size_bytes() const {
-    std::size_t all = 0;
-    for (auto const& arrays : parameters)
-      for (state_array const& array : arrays) all += array.bytes.size();
-    return all;
-  }
-  bool has(std::size_t parameter, std::string const& name) const {
-    auto const& arrays = parameters.at(parameter);
-    return std::any_of(arrays.begin(), arrays.end(),
-                       [&](state_array const& array) { return array.name == name; });
-  }
-  /// The array of this name of a parameter. Throws option_error if it has none.
-  state_array& at(std::size_t parameter, std::string const& name) {
-    for (state_array& array : parameters.at(parameter))
-      if (array.name == name) return array;
-    throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
-  }
-  state_array const& at(std::size_t parameter, std::string const& name) const {
-    return const_cast<optimizer_state*>(this)->at(parameter, name);
-  }
-  friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
-};
-
-/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
-/// its patterns.
-TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
-                                       optimizer_state const& state) {
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             optimizer_state const& state) {
   if (state.parameters.size() != model.size())
     throw shape_error(message("[", operation, "] the model has ", model.size(),
                               " parameters, and the state of ", "the optimizer is for ",
@@ -35384,8 +36468,10 @@ TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list
                                   ": the state must be of this model and its patterns (initial_state)"));
   }
 }
-TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list const& model,
-                                       nn::parameter_list const& gradients, optimizer_state const& state) {
+
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             nn::parameter_list const& gradients,
+                                             optimizer_state const& state) {
   nn::require_alike(operation, model, gradients);
   require_state(operation, model, state);
   for (std::size_t i = 0; i < model.size(); ++i)
@@ -35394,6 +36480,8 @@ TESSERA_COLD inline void require_state(char const* operation, nn::parameter_list
                                 gradients[i].tensor.element().name, ", but should be of ",
                                 model[i].tensor.element().accumulator->name));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36100,30 +37188,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// The values and patterns that the parameters of a model have when it is made.
 class kept_parameters {
  public:
-  TESSERA_COLD explicit kept_parameters(nn::parameter_list const& model) {
-    for (nn::any_parameter const& each : model) {
-      any_tensor const& tensor = each.tensor;
-      kept_.push_back({tensor.is_matrix() ? std::optional(tensor.pattern()) : std::nullopt,
-                       {tensor.data(), tensor.data() + tensor.size_bytes()}});
-    }
-  }
+  explicit kept_parameters(nn::parameter_list const& model);
 
   /// Gives them to a model of the same shape, to the bit.
-  TESSERA_COLD void restore(nn::mutable_parameter_list model) const {
-    for (std::size_t i = 0; i < kept_.size(); ++i) {
-      any_tensor& tensor = model[i].tensor;
-      if (kept_[i].stored && kept_[i].stored->serial() != tensor.pattern().serial())
-        tensor.reset(*kept_[i].stored);
-      std::copy(kept_[i].values.begin(), kept_[i].values.end(), tensor.data());
-    }
-  }
+  void restore(nn::mutable_parameter_list model) const;
   /// The stored values of a parameter of the model.
-  TESSERA_COLD std::vector<double> values(any_tensor const& of, std::size_t number) const {
-    std::vector<std::byte> const& bytes = kept_[number].values;
-    std::vector<double> all(bytes.size() / of.element().bytes);
-    of.element().to_double(bytes.data(), std::ssize(all), all.data());
-    return all;
-  }
+  std::vector<double> values(any_tensor const& of, std::size_t number) const;
 
  private:
   struct parameter {
@@ -36132,6 +37202,35 @@ class kept_parameters {
   };
   std::vector<parameter> kept_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY kept_parameters::kept_parameters(nn::parameter_list const& model) {
+  for (nn::any_parameter const& each : model) {
+    any_tensor const& tensor = each.tensor;
+    kept_.push_back({tensor.is_matrix() ? std::optional(tensor.pattern()) : std::nullopt,
+                     {tensor.data(), tensor.data() + tensor.size_bytes()}});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void kept_parameters::restore(nn::mutable_parameter_list model) const {
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    any_tensor& tensor = model[i].tensor;
+    if (kept_[i].stored && kept_[i].stored->serial() != tensor.pattern().serial())
+      tensor.reset(*kept_[i].stored);
+    std::copy(kept_[i].values.begin(), kept_[i].values.end(), tensor.data());
+  }
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<double> kept_parameters::values(any_tensor const& of,
+                                                                      std::size_t number) const {
+  std::vector<std::byte> const& bytes = kept_[number].values;
+  std::vector<double> all(bytes.size() / of.element().bytes);
+  of.element().to_double(bytes.data(), std::ssize(all), all.data());
+  return all;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36159,32 +37258,40 @@ struct loss_scaling {
 
   /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
   /// < 1.
-  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000) {
-    int exponent;
-    if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
-      throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
-                                 " steps: the scale must be a power of two in ", least, " … ", most,
-                                 ", the steps at least 1"));
-    return {first, interval};
-  }
+  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000);
 
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
   ///   found   what is not finite, for the error
-  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite") {
-    if (scale / 2 < least)
-      throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
-                          "; a lower learning rate may help"));
-    scale /= 2;
-    good_steps = 0;
-  }
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
   void succeeded() {
     if (!adapts() || ++good_steps < interval) return;
     good_steps = 0;
     if (scale * 2 <= most) scale *= 2;
   }
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY loss_scaling loss_scaling::adaptive(double first, std::int64_t interval) {
+  int exponent;
+  if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
+    throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
+                               " steps: the scale must be a power of two in ", least, " … ", most,
+                               ", the steps at least 1"));
+  return {first, interval};
+}
+
+TESSERA_BODY void loss_scaling::overflowed(std::int64_t step, std::string const& found) {
+  if (scale / 2 < least)
+    throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                        "; a lower learning rate may help"));
+  scale /= 2;
+  good_steps = 0;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36239,34 +37346,7 @@ class parameter_groups {
  public:
   parameter_groups() = default;
   /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
-  TESSERA_COLD parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups) {
-    std::vector<std::int64_t> members(groups.size());
-    groups_ = std::move(groups);
-    groups_.push_back({});  // of those that match none
-    const std::vector<std::string> names = model.names();
-    const std::string first = names.empty() ? "" : names.front();
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      std::size_t g = 0;
-      while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
-      if (g < members.size()) ++members[g];
-      of_parameter_.push_back(g);
-      if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
-    }
-    for (std::size_t g = 0; g < members.size(); ++g) {
-      parameter_group const& group = groups_[g];
-      const auto require = [&](char const* what, double value) {
-        if (!(value >= 0 && std::isfinite(value)))
-          throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
-                                     ": it is a factor, at least 0"));
-      };
-      require("rate", group.rate);
-      require("decay", group.decay);
-      if (members[g] == 0)
-        throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
-                                   " that no earlier group has; they have names such as \"", first,
-                                   "\", and * stands for any text"));
-    }
-  }
+  parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups);
 
   static void parts(auto& each, auto&... of) { each("", of.groups_...); }
   /// Of parameter `number`, in the order of for_each_parameter.
@@ -36288,6 +37368,40 @@ class parameter_groups {
   std::vector<parameter_group> groups_;
   std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
+                                                             std::vector<parameter_group> groups) {
+  std::vector<std::int64_t> members(groups.size());
+  groups_ = std::move(groups);
+  groups_.push_back({});  // of those that match none
+  const std::vector<std::string> names = model.names();
+  const std::string first = names.empty() ? "" : names.front();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::size_t g = 0;
+    while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
+    if (g < members.size()) ++members[g];
+    of_parameter_.push_back(g);
+    if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
+  }
+  for (std::size_t g = 0; g < members.size(); ++g) {
+    parameter_group const& group = groups_[g];
+    const auto require = [&](char const* what, double value) {
+      if (!(value >= 0 && std::isfinite(value)))
+        throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
+                                   ": it is a factor, at least 0"));
+    };
+    require("rate", group.rate);
+    require("decay", group.decay);
+    if (members[g] == 0)
+      throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
+                                 " that no earlier group has; they have names such as \"", first,
+                                 "\", and * stands for any text"));
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36340,9 +37454,7 @@ struct update {
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-TESSERA_COLD inline void require_setting(const char* name, double value, bool in_range, const char* range) {
-  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
-}
+void require_setting(const char* name, double value, bool in_range, const char* range);
 
 /// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
 struct rounding_statement {
@@ -36546,25 +37658,8 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
 }
 
 namespace detail {
-TESSERA_COLD inline void require_elements(optimizer_state const& state, nn::parameter_list const& model,
-                                          nn::parameter_list const& like, std::string const& name) {
-  if (state.parameters.size() != like.size())
-    throw shape_error(
-        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
-  bool any = false;
-  for (std::size_t i = 0; i < like.size(); ++i) {
-    if (!state.has(i, name)) continue;
-    any = true;
-    state_array const& array = state.at(i, name);
-    any_tensor const& tensor = like[i].tensor;
-    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
-        array.element != &tensor.element())
-      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
-                                " of ", array.element->name, ", but ", tensor.size(), " of ",
-                                tensor.element().name, " are wanted"));
-  }
-  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
-}
+void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                      nn::parameter_list const& like, std::string const& name);
 }  // namespace detail
 
 /// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
@@ -36586,13 +37681,48 @@ typename Model::gradients elements_of(optimizer_state const& state, Model const&
 }
 /// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
 /// for sizes of another model.
-TESSERA_COLD inline void set_elements(optimizer_state& state, std::string const& name,
-                                      nn::parameter_list const& like) {
+void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
+                                               const char* range) {
+  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                                                nn::parameter_list const& like, std::string const& name) {
+  if (state.parameters.size() != like.size())
+    throw shape_error(
+        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
+  bool any = false;
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    if (!state.has(i, name)) continue;
+    any = true;
+    state_array const& array = state.at(i, name);
+    any_tensor const& tensor = like[i].tensor;
+    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
+        array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
+                                " of ", array.element->name, ", but ", tensor.size(), " of ",
+                                tensor.element().name, " are wanted"));
+  }
+  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void set_elements(optimizer_state& state, std::string const& name,
+                                            nn::parameter_list const& like) {
   detail::require_elements(state, like, like, name);
   for (std::size_t i = 0; i < like.size(); ++i)
     if (state.has(i, name))
       std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36615,52 +37745,15 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 class explored_blocks {
  public:
   /// A matrix that was of another grid begins anew.
-  void mark(std::string const& matrix, pattern const& stored) {
-    grid& here = grids_[matrix];
-    const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
-    if (here.blocks != blocks) here = {blocks, {}};
-    here.ever.resize(words(here.blocks));
-    stored.for_each([&](int i, int j, std::int64_t) {
-      const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
-      here.ever[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
-    });
-  }
+  void mark(std::string const& matrix, pattern const& stored);
 
   /// Blocks ever stored ÷ all blocks of the matrices marked so far; 1 if there are none.
-  double fraction() const {
-    std::int64_t ever = 0, all = 0;
-    for (auto const& [name, one] : grids_) {
-      all += one.blocks;
-      for (const std::uint64_t word : one.ever) ever += std::popcount(word);
-    }
-    return all == 0 ? 1 : static_cast<double>(ever) / static_cast<double>(all);
-  }
+  double fraction() const;
 
-  io::json to_json() const {
-    io::json::object all;
-    for (auto const& [name, one] : grids_) {
-      io::json::array ever(one.ever.begin(), one.ever.end());
-      all.push_back({name, io::json::object{{"blocks", one.blocks}, {"ever", std::move(ever)}}});
-    }
-    return all;
-  }
+  io::json to_json() const;
 
   /// Reads the output of to_json. Throws io_error, which names the place, for any other text.
-  static explored_blocks from_json(io::json_place const& all) {
-    explored_blocks explored;
-    for (io::json_member const& member : all.members()) {
-      const io::json_place place = all.at(member), ever = place.at("ever");
-      grid& here = explored.grids_[member.key];
-      here.blocks = place.at("blocks").as_integer();
-      if (here.blocks < 0 || ever.size() != words(here.blocks))
-        ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
-      for (std::size_t i = 0; i < ever.size(); ++i)
-        here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
-      if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
-        ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
-    }
-    return explored;
-  }
+  static explored_blocks from_json(io::json_place const& all);
 
   friend bool operator==(explored_blocks const&, explored_blocks const&) = default;
 
@@ -36675,6 +37768,54 @@ class explored_blocks {
   }
   std::map<std::string, grid> grids_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void explored_blocks::mark(std::string const& matrix, pattern const& stored) {
+  grid& here = grids_[matrix];
+  const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+  if (here.blocks != blocks) here = {blocks, {}};
+  here.ever.resize(words(here.blocks));
+  stored.for_each([&](int i, int j, std::int64_t) {
+    const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
+    here.ever[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+  });
+}
+
+TESSERA_BODY double explored_blocks::fraction() const {
+  std::int64_t ever = 0, all = 0;
+  for (auto const& [name, one] : grids_) {
+    all += one.blocks;
+    for (const std::uint64_t word : one.ever) ever += std::popcount(word);
+  }
+  return all == 0 ? 1 : static_cast<double>(ever) / static_cast<double>(all);
+}
+
+TESSERA_BODY io::json explored_blocks::to_json() const {
+  io::json::object all;
+  for (auto const& [name, one] : grids_) {
+    io::json::array ever(one.ever.begin(), one.ever.end());
+    all.push_back({name, io::json::object{{"blocks", one.blocks}, {"ever", std::move(ever)}}});
+  }
+  return all;
+}
+
+TESSERA_BODY explored_blocks explored_blocks::from_json(io::json_place const& all) {
+  explored_blocks explored;
+  for (io::json_member const& member : all.members()) {
+    const io::json_place place = all.at(member), ever = place.at("ever");
+    grid& here = explored.grids_[member.key];
+    here.blocks = place.at("blocks").as_integer();
+    if (here.blocks < 0 || ever.size() != words(here.blocks))
+      ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
+    for (std::size_t i = 0; i < ever.size(); ++i) here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
+    if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
+      ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
+  }
+  return explored;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36789,10 +37930,7 @@ void for_each_absent_gradient(context& ctx, pattern const& stored, int block_row
 /// Keeps at most 1.5 times the wanted numbers.
 class greatest_scores {
  public:
-  explicit greatest_scores(std::int64_t wanted)
-      : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
-    best_.reserve(most_);
-  }
+  explicit greatest_scores(std::int64_t wanted);
 
   /// Numbers must ascend. Not-a-number counts as infinite.
   void offer(double score, std::int64_t number) {
@@ -36801,14 +37939,7 @@ class greatest_scores {
     if (best_.size() == most_) shrink();
   }
   /// The numbers of greatest score, ascending: `wanted` of them, or all offered ones if they are fewer.
-  std::vector<std::int64_t> numbers() {
-    if (best_.size() > wanted_) shrink();
-    std::vector<std::int64_t> all;
-    all.reserve(best_.size());
-    for (scored const& each : best_) all.push_back(each.number);
-    std::sort(all.begin(), all.end());
-    return all;
-  }
+  std::vector<std::int64_t> numbers();
 
  private:
   struct scored {
@@ -36816,21 +37947,41 @@ class greatest_scores {
     std::int64_t number;
   };
   /// Keeps the `wanted` best. Later numbers whose score is not above the last of these are rejected at once.
-  void shrink() {
-    const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
-    std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
-      return a.score != b.score ? a.score > b.score : a.number < b.number;
-    });
-    bound_ = last->score;
-    bounded_ = true;
-    best_.resize(wanted_);
-  }
+  void shrink();
 
   std::size_t wanted_, most_;
   bool bounded_ = false;
   double bound_ = 0;
   std::vector<scored> best_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY greatest_scores::greatest_scores(std::int64_t wanted)
+    : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
+  best_.reserve(most_);
+}
+
+TESSERA_BODY std::vector<std::int64_t> greatest_scores::numbers() {
+  if (best_.size() > wanted_) shrink();
+  std::vector<std::int64_t> all;
+  all.reserve(best_.size());
+  for (scored const& each : best_) all.push_back(each.number);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TESSERA_BODY void greatest_scores::shrink() {
+  const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
+  std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
+    return a.score != b.score ? a.score > b.score : a.number < b.number;
+  });
+  bound_ = last->score;
+  bounded_ = true;
+  best_.resize(wanted_);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -37332,21 +38483,10 @@ template <class Policy> class growth_candidates {
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
-TESSERA_COLD inline explored_blocks explore(nn::parameter_list const& model, bool dense_too = false) {
-  explored_blocks explored;
-  const std::vector<std::string> names = model.names();
-  for (const auto [i, number] : evolving_weights(model, dense_too))
-    explored.mark(names[i], model[i].tensor.pattern());
-  return explored;
-}
+explored_blocks explore(nn::parameter_list const& model, bool dense_too = false);
 
 namespace detail {
-[[noreturn]] TESSERA_COLD inline void refuse_update_of_nothing(std::int64_t done) {
-  throw option_error(message(
-      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
-      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
-      "they are"));
-}
+[[noreturn]] void refuse_update_of_nothing(std::int64_t done);
 }  // namespace detail
 
 /// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
@@ -37387,23 +38527,9 @@ void require_possible(Policy const& policy, std::int64_t done, nn::parameter_lis
 namespace detail {
 
 /// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
-TESSERA_COLD inline void require_choices(std::string const& name, matrix_at_update const& at,
-                                         std::int64_t count, std::int64_t growing,
-                                         std::vector<char> const& pruned,
-                                         std::vector<std::int64_t> const& grown) {
-  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
-  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
-  if (std::ssize(pruned) != stored || marked != count)
-    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
-                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
-                               stored, " slots"));
-  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != growing || !ascends ||
-      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
-    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
-                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
-                               ", ascending"));
-}
+void require_choices(std::string const& name, matrix_at_update const& at, std::int64_t count,
+                     std::int64_t growing, std::vector<char> const& pruned,
+                     std::vector<std::int64_t> const& grown);
 
 }  // namespace detail
 
@@ -37448,6 +38574,47 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   return all;
 }
 
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY explored_blocks explore(nn::parameter_list const& model, bool dense_too) {
+  explored_blocks explored;
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    explored.mark(names[i], model[i].tensor.pattern());
+  return explored;
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void refuse_update_of_nothing(std::int64_t done) {
+  throw option_error(message(
+      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
+      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
+      "they are"));
+}
+
+TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_at_update const& at,
+                                               std::int64_t count, std::int64_t growing,
+                                               std::vector<char> const& pruned,
+                                               std::vector<std::int64_t> const& grown) {
+  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
+  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
+  if (std::ssize(pruned) != stored || marked != count)
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
+                               stored, " slots"));
+  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
+  if (std::ssize(grown) != growing || !ascends ||
+      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
+                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
+                               ", ascending"));
+}
+
+}  // namespace detail
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
@@ -37473,8 +38640,27 @@ struct gradient_size {
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
 /// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
-inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
-                             parameter_groups const& groups = {}) {
+gradient_size measure(context& ctx, nn::parameter_list const& gradients, parameter_groups const& groups = {});
+
+/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
+/// `longest` is 0.
+inline double clipping_factor(double norm, double longest) {
+  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
+}
+
+namespace detail {
+/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
+/// exceed their accumulator.
+std::string text_of(gradient_size const& size);
+}  // namespace detail
+
+/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
+void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY gradient_size measure(context& ctx, nn::parameter_list const& gradients,
+                                   parameter_groups const& groups) {
   gradient_size all;
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -37506,24 +38692,18 @@ inline gradient_size measure(context& ctx, nn::parameter_list const& gradients,
   return all;
 }
 
-/// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
-/// `longest` is 0.
-inline double clipping_factor(double norm, double longest) {
-  return longest > 0 ? std::min(1.0, longest / (norm + 1e-6)) : 1;
-}
-
 namespace detail {
-/// A size that is not finite, for an error. A norm is infinite, too, where the squares of finite gradients
-/// exceed their accumulator.
-TESSERA_COLD inline std::string text_of(gradient_size const& size) {
+
+TESSERA_COLD TESSERA_BODY std::string text_of(gradient_size const& size) {
   if (std::isfinite(size.norm)) return "what a layer measured is not finite: " + size.not_finite;
   return message("the norm of the gradient is ", std::isnan(size.norm) ? "no number" : "infinite",
                  size.not_finite.empty() ? "" : ", first that of ", size.not_finite);
 }
+
 }  // namespace detail
 
-/// Throws error, which names the step and the parameter, if the loss or a gradient is not finite.
-inline void require_finite(std::int64_t step, double loss, gradient_size const& size, double loss_scale = 1) {
+TESSERA_BODY void require_finite(std::int64_t step, double loss, gradient_size const& size,
+                                 double loss_scale) {
   if (std::isfinite(loss) && size.is_finite()) return;
   const std::string smaller =
       loss_scale > 1 ? message(", or a loss scale below ", loss_scale, ",") : std::string();
@@ -37535,6 +38715,8 @@ inline void require_finite(std::int64_t step, double loss, gradient_size const& 
                           : message("; a lower learning rate or clipping", smaller),
                       " may help"));
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -38464,6 +39646,126 @@ template <class Training> class classification : public program {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
+/// The configuration and the tensors of a model.
+class hugging_face {
+ public:
+  /// One tensor of a model has several names: see spellings.
+  ///   reader   the class of transformers that such a folder belongs to
+  ///   base     what the names of all but the heads begin with
+  ///   tied     {name, the name of a tensor of a head that is the same}
+  hugging_face(std::string const& folder, std::string reader, std::string base,
+               std::map<std::string, std::string> tied);
+
+  /// Throws io_error about a member of the configuration, whether it is there or not.
+  [[noreturn]] void fail(std::string const& key, std::string const& what) const;
+  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
+  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const;
+  /// An integer, at least `least`; `missing` if the configuration has none.
+  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
+                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
+  /// What is added to a variance.
+  double epsilon(std::string const& key, double missing) const;
+  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
+  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
+  /// An op, by one of its names; a configuration without one means the first of `common`.
+  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
+                         char const* why) const;
+  /// Inner features of an MLP ÷ hidden.
+  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
+
+  bool has(std::string const& name) const;
+  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
+  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
+  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
+  /// model has no place for if `unused` is null, else appends their names to it.
+  template <class Declare, class Make>
+  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
+    declare();
+    std::vector<std::string> names;
+    for (io::safetensors_file const& file : files_.files())
+      for (auto const& [name, tensor] : file.tensors())
+        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
+    if (unused)
+      unused->insert(unused->end(), names.begin(), names.end());
+    else if (!names.empty())
+      refuse(names);
+    make_model();
+    reads_ = true;
+    declare();
+  }
+
+  /// A tensor of this shape in the file; `to()` is where it goes.
+  template <class Get, class... Orientation>
+  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
+              Orientation... stands) {
+    auto const& [file, found] = place_of(name);
+    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
+    io::read(*file, found->name, to(), stands...);
+  }
+  /// A layer norm of so many features.
+  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
+    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
+    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
+    if (reads_) to().epsilon = epsilon;
+  }
+  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
+  template <class Get>
+  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
+              io::orientation stands = io::orientation::as_it_is) {
+    const bool as_it_is = stands == io::orientation::as_it_is;
+    const std::int64_t part_rows = rows / std::ssize(names);
+    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
+                                                       as_it_is ? cols : part_rows};
+    if (!reads_ || names.size() == 1) {
+      for (std::string const& name : names) {
+        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
+        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
+      }
+      return;
+    }
+    using matrix = std::remove_cvref_t<decltype(to().weight)>;
+    using vector = std::remove_cvref_t<decltype(to().bias)>;
+    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
+    auto next = to().bias.begin();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      matrix part(part_rows, cols);
+      vector bias(part_rows);
+      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
+      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
+      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
+      next = std::copy(bias.begin(), bias.end(), next);
+    }
+    copy(row_major(all.data(), rows, cols), to().weight);
+  }
+
+ private:
+  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  std::string text_of(std::string const& key) const;
+
+  /// The names that a tensor may have in the files: with and without that of the base model before it, that
+  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
+  std::vector<std::string> spellings(std::string const& name) const;
+  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
+  place const& place_of(std::string const& name);
+  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
+  std::string other_head() const;
+  [[noreturn]] void refuse(std::vector<std::string> const& names) const;
+  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
+  static bool is_buffer(std::string_view name);
+
+  std::string folder_, config_path_, reader_;
+  io::json config_;
+  std::string base_;
+  std::map<std::string, std::string> tied_;
+  io::safetensors_files files_;
+  std::map<std::string, place> places_;
+  std::set<std::string, std::less<>> declared_;
+  bool reads_ = false;
+};
+
+#ifdef TESSERA_BODY
+
 /// The files in a folder that hold a model's weights, as from_pretrained chooses them: the file that the
 /// configuration names, model.safetensors, or the files that model.safetensors.index.json lists.
 ///   named    transformers_weights of the configuration, or ""
@@ -38562,233 +39864,152 @@ class weight_files {
   std::vector<std::string> paths_;
 };
 
-/// The configuration and the tensors of a model.
-class hugging_face {
- public:
-  /// One tensor of a model has several names: see spellings.
-  ///   reader   the class of transformers that such a folder belongs to
-  ///   base     what the names of all but the heads begin with
-  ///   tied     {name, the name of a tensor of a head that is the same}
-  hugging_face(std::string const& folder, std::string reader, std::string base,
-               std::map<std::string, std::string> tied)
-      : folder_(folder),
-        config_path_(folder + "/config.json"),
-        reader_(std::move(reader)),
-        config_(io::read_json(config_path_)),
-        base_(std::move(base)),
-        tied_(std::move(tied)),
-        files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
-    if (const auto at = setting("quantization_config"); at && !at->value().is_null())
-      at->fail("is given, but weights of a quantised model are not read");
-  }
+TESSERA_BODY hugging_face::hugging_face(std::string const& folder, std::string reader, std::string base,
+                                        std::map<std::string, std::string> tied)
+    : folder_(folder),
+      config_path_(folder + "/config.json"),
+      reader_(std::move(reader)),
+      config_(io::read_json(config_path_)),
+      base_(std::move(base)),
+      tied_(std::move(tied)),
+      files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
+  if (const auto at = setting("quantization_config"); at && !at->value().is_null())
+    at->fail("is given, but weights of a quantised model are not read");
+}
 
-  /// Throws io_error about a member of the configuration, whether it is there or not.
-  [[noreturn]] void fail(std::string const& key, std::string const& what) const {
-    io::json_place(config_, config_path_, key).fail(what);
-  }
-  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
-  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const {
-    const io::json_place all(config_, config_path_);
-    static_cast<void>(all.members());
-    const bool there = all.contains(key), other_there = !other.empty() && all.contains(other);
-    if (there && other_there && !(all.at(key).value() == all.at(other).value()))
-      fail(key, message("differs from ", other, ", which means the same"));
-    if (!there && !other_there) return std::nullopt;
-    return all.at(there ? key : other);
-  }
-  /// An integer, at least `least`; `missing` if the configuration has none.
-  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
-                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const {
-    const auto at = setting(key, other);
-    const std::int64_t value = at ? at->as_integer() : missing;
-    if (value < least || value > most)
-      at->fail(message("is ", value, ", but should be from ", least, " to ", most));
-    return value;
-  }
-  /// What is added to a variance.
-  double epsilon(std::string const& key, double missing) const {
-    const auto at = setting(key);
-    const double value = at ? at->as_number() : missing;
-    if (!(value >= 0 && value <= 1)) at->fail(message("is ", value, ", but should be from 0 to 1"));
-    return value;
-  }
-  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
-  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const {
-    const auto at = setting(key);
-    if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
-    std::string all;
-    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-    at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
-  }
-  /// An op, by one of its names; a configuration without one means the first of `common`.
-  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
-                         char const* why) const {
-    if (setting(key)) return expect(key, names, why);
-    if (std::find(names.begin(), names.end(), io::json(common)) == names.end())
-      fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
-  }
-  /// Inner features of an MLP ÷ hidden.
-  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const {
-    const auto at = setting(key);
-    const std::int64_t inner = at ? at->as_integer() : missing;
-    if (inner < 1 || inner % hidden != 0)
-      fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
-    return inner / hidden;
-  }
+TESSERA_BODY void hugging_face::fail(std::string const& key, std::string const& what) const {
+  io::json_place(config_, config_path_, key).fail(what);
+}
 
-  bool has(std::string const& name) const {
-    for (std::string const& one : spellings(name))
-      if (files_.contains(one)) return true;
-    return false;
-  }
-  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
-  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
-  /// model has no place for if `unused` is null, else appends their names to it.
-  template <class Declare, class Make>
-  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
-    declare();
-    std::vector<std::string> names;
-    for (io::safetensors_file const& file : files_.files())
-      for (auto const& [name, tensor] : file.tensors())
-        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
-    if (unused)
-      unused->insert(unused->end(), names.begin(), names.end());
-    else if (!names.empty())
-      refuse(names);
-    make_model();
-    reads_ = true;
-    declare();
-  }
+TESSERA_BODY std::optional<io::json_place> hugging_face::setting(std::string const& key,
+                                                                 std::string const& other) const {
+  const io::json_place all(config_, config_path_);
+  static_cast<void>(all.members());
+  const bool there = all.contains(key), other_there = !other.empty() && all.contains(other);
+  if (there && other_there && !(all.at(key).value() == all.at(other).value()))
+    fail(key, message("differs from ", other, ", which means the same"));
+  if (!there && !other_there) return std::nullopt;
+  return all.at(there ? key : other);
+}
 
-  /// A tensor of this shape in the file; `to()` is where it goes.
-  template <class Get, class... Orientation>
-  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
-              Orientation... stands) {
-    auto const& [file, found] = place_of(name);
-    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
-    io::read(*file, found->name, to(), stands...);
-  }
-  /// A layer norm of so many features.
-  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
-    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
-    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
-    if (reads_) to().epsilon = epsilon;
-  }
-  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
-  template <class Get>
-  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
-              io::orientation stands = io::orientation::as_it_is) {
-    const bool as_it_is = stands == io::orientation::as_it_is;
-    const std::int64_t part_rows = rows / std::ssize(names);
-    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
-                                                       as_it_is ? cols : part_rows};
-    if (!reads_ || names.size() == 1) {
-      for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
-      }
-      return;
-    }
-    using matrix = std::remove_cvref_t<decltype(to().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().bias)>;
-    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().bias.begin();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      matrix part(part_rows, cols);
-      vector bias(part_rows);
-      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
-      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
-      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
-      next = std::copy(bias.begin(), bias.end(), next);
-    }
-    copy(row_major(all.data(), rows, cols), to().weight);
-  }
+TESSERA_BODY std::int64_t hugging_face::integer(std::string const& key, std::string const& other,
+                                                std::int64_t missing, std::int64_t least,
+                                                std::int64_t most) const {
+  const auto at = setting(key, other);
+  const std::int64_t value = at ? at->as_integer() : missing;
+  if (value < least || value > most)
+    at->fail(message("is ", value, ", but should be from ", least, " to ", most));
+  return value;
+}
 
- private:
-  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+TESSERA_BODY double hugging_face::epsilon(std::string const& key, double missing) const {
+  const auto at = setting(key);
+  const double value = at ? at->as_number() : missing;
+  if (!(value >= 0 && value <= 1)) at->fail(message("is ", value, ", but should be from 0 to 1"));
+  return value;
+}
 
-  std::string text_of(std::string const& key) const {
-    const auto at = setting(key);
-    return at && !at->value().is_null() ? at->as_string() : "";
-  }
+TESSERA_BODY void hugging_face::expect(std::string const& key, std::vector<io::json> const& known,
+                                       char const* why) const {
+  const auto at = setting(key);
+  if (!at || std::find(known.begin(), known.end(), at->value()) != known.end()) return;
+  std::string all;
+  for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
+  at->fail(message("is ", io::excerpt(io::to_text(at->value())), ", but ", why, " ", all));
+}
 
-  /// The names that a tensor may have in the files: with and without that of the base model before it, that
-  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
-  std::vector<std::string> spellings(std::string const& name) const {
-    std::vector<std::string> all;
-    const auto add = [&](std::string const& one) {
-      all.push_back(one);
-      all.push_back(one.starts_with(base_) ? one.substr(base_.size()) : base_ + one);
-    };
-    add(name);
-    if (const auto at = tied_.find(name); at != tied_.end()) add(at->second);
-    for (auto const& [now, once] :
-         {std::pair<std::string, std::string>("LayerNorm.weight", "LayerNorm.gamma"),
-          {"LayerNorm.bias", "LayerNorm.beta"}})
-      if (name.ends_with(now)) add(name.substr(0, name.size() - now.size()) + once);
-    return all;
-  }
-  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
-  place const& place_of(std::string const& name) {
-    const auto [at, is_new] = places_.try_emplace(name);
-    if (!is_new) return at->second;
-    auto& [file, found] = at->second;
-    for (std::string const& one : spellings(name)) {
-      if (!files_.contains(one)) continue;
-      declared_.insert(one);
-      io::safetensors_file const& holder = files_.file_of(one);
-      io::safetensor const& here = holder.at(one);
-      if (!found)
-        file = &holder, found = &here;
-      else if (here.dtype != found->dtype || here.shape != found->shape ||
-               !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
-        holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
-                            ", but in this model they are one"));
-    }
-    if (!found) {
-      if (const std::string other = other_head(); !other.empty())
-        fail("architectures",
-             message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
-      static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
-    }
-    if (found->dtype.find('F') == std::string::npos)
-      file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
-                         ": weights are floating-point numbers; those of a quantised model are not read"));
-    return at->second;
-  }
-  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
-  std::string other_head() const {
-    const auto at = setting("architectures");
-    if (!at || at->value().is_null()) return "";
-    for (io::json const& one : at->elements())
-      if (one == io::json(reader_)) return "";
-    return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
-  }
-  [[noreturn]] void refuse(std::vector<std::string> const& names) const {
-    const std::string other = other_head();
-    throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
-                           names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
-                           io::some_of(names, io::in_quotes),
-                           other.empty() ? other : "; architectures of config.json " + other,
-                           "; with pretrained_settings::unused they are listed there, and left out"));
-  }
-  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
-  static bool is_buffer(std::string_view name) {
-    for (std::string_view end : {".attn.bias", ".attn.masked_bias", ".position_ids"})
-      if (name.ends_with(end) || name == end.substr(1)) return true;
-    return false;
-  }
+TESSERA_BODY void hugging_face::expect_activation(std::string const& key, std::vector<io::json> const& names,
+                                                  char const* common, char const* why) const {
+  if (setting(key)) return expect(key, names, why);
+  if (std::find(names.begin(), names.end(), io::json(common)) == names.end())
+    fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
+}
 
-  std::string folder_, config_path_, reader_;
-  io::json config_;
-  std::string base_;
-  std::map<std::string, std::string> tied_;
-  io::safetensors_files files_;
-  std::map<std::string, place> places_;
-  std::set<std::string, std::less<>> declared_;
-  bool reads_ = false;
-};
+TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std::int64_t missing,
+                                                     std::int64_t hidden) const {
+  const auto at = setting(key);
+  const std::int64_t inner = at ? at->as_integer() : missing;
+  if (inner < 1 || inner % hidden != 0)
+    fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
+  return inner / hidden;
+}
+
+TESSERA_BODY bool hugging_face::has(std::string const& name) const {
+  for (std::string const& one : spellings(name))
+    if (files_.contains(one)) return true;
+  return false;
+}
+
+TESSERA_BODY std::string hugging_face::text_of(std::string const& key) const {
+  const auto at = setting(key);
+  return at && !at->value().is_null() ? at->as_string() : "";
+}
+
+TESSERA_BODY std::vector<std::string> hugging_face::spellings(std::string const& name) const {
+  std::vector<std::string> all;
+  const auto add = [&](std::string const& one) {
+    all.push_back(one);
+    all.push_back(one.starts_with(base_) ? one.substr(base_.size()) : base_ + one);
+  };
+  add(name);
+  if (const auto at = tied_.find(name); at != tied_.end()) add(at->second);
+  for (auto const& [now, once] : {std::pair<std::string, std::string>("LayerNorm.weight", "LayerNorm.gamma"),
+                                  {"LayerNorm.bias", "LayerNorm.beta"}})
+    if (name.ends_with(now)) add(name.substr(0, name.size() - now.size()) + once);
+  return all;
+}
+
+TESSERA_BODY hugging_face::place const& hugging_face::place_of(std::string const& name) {
+  const auto [at, is_new] = places_.try_emplace(name);
+  if (!is_new) return at->second;
+  auto& [file, found] = at->second;
+  for (std::string const& one : spellings(name)) {
+    if (!files_.contains(one)) continue;
+    declared_.insert(one);
+    io::safetensors_file const& holder = files_.file_of(one);
+    io::safetensor const& here = holder.at(one);
+    if (!found)
+      file = &holder, found = &here;
+    else if (here.dtype != found->dtype || here.shape != found->shape ||
+             !std::equal(here.bytes.begin(), here.bytes.end(), found->bytes.begin(), found->bytes.end()))
+      holder.fail(message("tensor ", io::in_quotes(one), " differs from ", io::in_quotes(found->name),
+                          ", but in this model they are one"));
+  }
+  if (!found) {
+    if (const std::string other = other_head(); !other.empty())
+      fail("architectures", message(other, ", and its tensor ", io::in_quotes(name), " is not in the files"));
+    static_cast<void>(files_.file_of(name));  // throws, and names tensors that are there
+  }
+  if (found->dtype.find('F') == std::string::npos)
+    file->fail(message("tensor ", io::in_quotes(found->name), " is ", io::excerpt(found->dtype),
+                       ": weights are floating-point numbers; those of a quantised model are not read"));
+  return at->second;
+}
+
+TESSERA_BODY std::string hugging_face::other_head() const {
+  const auto at = setting("architectures");
+  if (!at || at->value().is_null()) return "";
+  for (io::json const& one : at->elements())
+    if (one == io::json(reader_)) return "";
+  return message("is ", io::excerpt(io::to_text(at->value())), ", but ", reader_, " is read");
+}
+
+TESSERA_BODY void hugging_face::refuse(std::vector<std::string> const& names) const {
+  const std::string other = other_head();
+  throw io_error(message("[pretrained ", folder_, "] this model has no place for ", names.size(),
+                         names.size() == 1 ? " tensor of the files: " : " tensors of the files: ",
+                         io::some_of(names, io::in_quotes),
+                         other.empty() ? other : "; architectures of config.json " + other,
+                         "; with pretrained_settings::unused they are listed there, and left out"));
+}
+
+TESSERA_BODY bool hugging_face::is_buffer(std::string_view name) {
+  for (std::string_view end : {".attn.bias", ".attn.masked_bias", ".position_ids"})
+    if (name.ends_with(end) || name == end.substr(1)) return true;
+  return false;
+}
+
+#endif
 
 }}}}  // namespace tessera::TESSERA_ISA::train::detail
 #endif
@@ -38821,61 +40042,71 @@ struct masking {
   bool whole_words = true;        // all tokens of a word are chosen, or none
 
   /// Throws option_error for shares that make no sense and a mask that is no token.
-  void check() const {
-    const auto require_share = [](const char* name, double value) {
-      if (!(value >= 0 && value <= 1))
-        throw option_error(message("[masking] ", name, " is ", value, ": it must be in [0, 1]"));
-    };
-    require_share("chosen", chosen), require_share("masked", masked), require_share("random", random);
-    if (masked + random > 1)
-      throw option_error(message("[masking] masked is ", masked, " and random ", random,
-                                 ": they are shares of the chosen tokens, of at most 1 together"));
-    if (mask < 0 || std::size_t(mask) >= kinds.size())
-      throw option_error(message("[masking] mask is token ", mask, " of a vocabulary of ", kinds.size()));
-  }
+  void check() const;
 
   /// Masks one sequence: `inputs` is what the model is shown, `targets` the true tokens of chosen places and
   /// nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
   ///   random_numbers   of this sequence alone: the result depends on nothing else
   std::int64_t apply(std::span<std::int32_t const> tokens, random_stream const& random_numbers,
-                     std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const {
-    std::copy(tokens.begin(), tokens.end(), inputs.begin());
-    std::fill(targets.begin(), targets.end(), nn::ignored);
-    struct word {
-      std::size_t first, count;
-    };
-    std::vector<word> words;
-    std::size_t countable = 0;
-    for (std::size_t t = 0; t < tokens.size(); ++t) {
-      const token_kind kind = kinds[std::size_t(tokens[t])];
-      if (kind == token_kind::special) continue;
-      ++countable;
-      const bool continues = whole_words && kind == token_kind::continues_word && !words.empty() &&
-                             words.back().first + words.back().count == t;
-      if (continues)
-        ++words.back().count;
-      else
-        words.push_back({t, 1});
-    }
-    const auto wanted = std::max<std::size_t>(1, std::size_t(std::llround(chosen * double(countable))));
-    std::size_t taken = 0;
-    for (std::size_t i = 0; i < words.size() && taken < wanted; ++i) {  // words in random order
-      std::swap(words[i], words[i + random_numbers.below(i, words.size() - i)]);
-      if (taken > 0 && taken + words[i].count > wanted) continue;  // a shorter one may fit
-      for (std::size_t t = words[i].first; t < words[i].first + words[i].count; ++t) {
-        targets[t] = tokens[t];
-        const std::uint64_t draws = tokens.size() + 2 * t;
-        const double shown = random_numbers.uniform(draws);
-        if (shown < masked)
-          inputs[t] = mask;
-        else if (shown < masked + random)
-          inputs[t] = std::int32_t(random_numbers.below(draws + 1, kinds.size()));
-      }
-      taken += words[i].count;
-    }
-    return std::int64_t(taken);
-  }
+                     std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void masking::check() const {
+  const auto require_share = [](const char* name, double value) {
+    if (!(value >= 0 && value <= 1))
+      throw option_error(message("[masking] ", name, " is ", value, ": it must be in [0, 1]"));
+  };
+  require_share("chosen", chosen), require_share("masked", masked), require_share("random", random);
+  if (masked + random > 1)
+    throw option_error(message("[masking] masked is ", masked, " and random ", random,
+                               ": they are shares of the chosen tokens, of at most 1 together"));
+  if (mask < 0 || std::size_t(mask) >= kinds.size())
+    throw option_error(message("[masking] mask is token ", mask, " of a vocabulary of ", kinds.size()));
+}
+
+TESSERA_BODY std::int64_t masking::apply(std::span<std::int32_t const> tokens,
+                                         random_stream const& random_numbers, std::span<std::int32_t> inputs,
+                                         std::span<std::int32_t> targets) const {
+  std::copy(tokens.begin(), tokens.end(), inputs.begin());
+  std::fill(targets.begin(), targets.end(), nn::ignored);
+  struct word {
+    std::size_t first, count;
+  };
+  std::vector<word> words;
+  std::size_t countable = 0;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const token_kind kind = kinds[std::size_t(tokens[t])];
+    if (kind == token_kind::special) continue;
+    ++countable;
+    const bool continues = whole_words && kind == token_kind::continues_word && !words.empty() &&
+                           words.back().first + words.back().count == t;
+    if (continues)
+      ++words.back().count;
+    else
+      words.push_back({t, 1});
+  }
+  const auto wanted = std::max<std::size_t>(1, std::size_t(std::llround(chosen * double(countable))));
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < words.size() && taken < wanted; ++i) {  // words in random order
+    std::swap(words[i], words[i + random_numbers.below(i, words.size() - i)]);
+    if (taken > 0 && taken + words[i].count > wanted) continue;  // a shorter one may fit
+    for (std::size_t t = words[i].first; t < words[i].first + words[i].count; ++t) {
+      targets[t] = tokens[t];
+      const std::uint64_t draws = tokens.size() + 2 * t;
+      const double shown = random_numbers.uniform(draws);
+      if (shown < masked)
+        inputs[t] = mask;
+      else if (shown < masked + random)
+        inputs[t] = std::int32_t(random_numbers.below(draws + 1, kinds.size()));
+    }
+    taken += words[i].count;
+  }
+  return std::int64_t(taken);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -38994,13 +40225,7 @@ enum class pruning_scope {
 namespace detail {
 
 /// Throws shape_error unless a gradient has a value for each of a weight.
-TESSERA_COLD inline void require_values(nn::parameter_list const& model, std::size_t i,
-                                        std::int64_t gradients) {
-  if (model[i].tensor.size() != gradients)
-    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
-                              model[i].tensor.size(),
-                              " of the weight: add_gradient must add to it, and keep its pattern"));
-}
+void require_values(nn::parameter_list const& model, std::size_t i, std::int64_t gradients);
 
 /// The mean of score(value, of each other…) over the elements of each stored block, in double: of the
 /// weights in their order, by slot.
@@ -39027,7 +40252,55 @@ struct weight_blocks {
   std::string name;
   std::int64_t stored, grid;  // numbers of blocks
 };
-TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
+std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model);
+
+/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
+/// 1] and leaves as many as must stay.
+std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density, pruning_scope scope);
+
+/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
+void require_scores(std::vector<weight_blocks> const& weights, std::vector<double> const& scores);
+
+/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
+std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
+                                pruning_scope scope,
+                                function_ref<std::int64_t(std::int64_t, std::int64_t)> stay);
+
+/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
+void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked);
+
+}  // namespace detail
+
+/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
+/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
+/// afterwards.
+///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
+///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
+///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
+void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
+           pruning_scope scope = pruning_scope::whole_model);
+
+/// The mean magnitude of each stored block.
+std::vector<double> magnitude_scores(nn::parameter_list const& model);
+
+/// Prunes the weights of a model by the mean magnitude of blocks.
+void prune(nn::mutable_parameter_list model, double density,
+           pruning_scope scope = pruning_scope::each_matrix);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_values(nn::parameter_list const& model, std::size_t i,
+                                              std::int64_t gradients) {
+  if (model[i].tensor.size() != gradients)
+    throw shape_error(message("[prune] the gradient of ", model.name(i), " has ", gradients, " values for ",
+                              model[i].tensor.size(),
+                              " of the weight: add_gradient must add to it, and keep its pattern"));
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<weight_blocks> blocks_of_weights(nn::parameter_list const& model) {
   std::vector<weight_blocks> all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, true)) {
@@ -39037,10 +40310,8 @@ TESSERA_COLD inline std::vector<weight_blocks> blocks_of_weights(nn::parameter_l
   return all;
 }
 
-/// The number of blocks that stay in all weights together. Throws option_error unless the density is in (0,
-/// 1] and leaves as many as must stay.
-TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
-                                             pruning_scope scope) {
+TESSERA_COLD TESSERA_BODY std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double density,
+                                                   pruning_scope scope) {
   std::int64_t grid = 0, matrices = 0;
   for (weight_blocks const& w : weights) {
     grid += w.grid;
@@ -39055,9 +40326,8 @@ TESSERA_COLD inline std::int64_t blocks_left(std::vector<weight_blocks> const& w
   return left;
 }
 
-/// Throws option_error unless there is a score for each stored block, and error unless each is finite.
-TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weights,
-                                        std::vector<double> const& scores) {
+TESSERA_COLD TESSERA_BODY void require_scores(std::vector<weight_blocks> const& weights,
+                                              std::vector<double> const& scores) {
   std::int64_t stored = 0;
   for (weight_blocks const& w : weights) stored += w.stored;
   if (stored != std::ssize(scores))
@@ -39071,11 +40341,9 @@ TESSERA_COLD inline void require_scores(std::vector<weight_blocks> const& weight
                             ": scores must be finite"));
 }
 
-/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
-///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
-inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
-                                       pruning_scope scope,
-                                       function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
+TESSERA_BODY std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights,
+                                             std::vector<double> scores, pruning_scope scope,
+                                             function_ref<std::int64_t(std::int64_t, std::int64_t)> stay) {
   require_scores(weights, scores);
   const auto weakest_beyond = [&](std::span<double const> some, std::int64_t grid) {
     const std::int64_t stored = std::ssize(some);
@@ -39098,8 +40366,8 @@ inline std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights
   return scope == pruning_scope::each_matrix ? marked : weakest_beyond(scores, all);
 }
 
-/// Removes the marked ones of the stored blocks of a model's weights, in their order, by slot.
-TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& marked) {
+TESSERA_COLD TESSERA_BODY void remove_marked(nn::mutable_parameter_list model,
+                                             std::vector<char> const& marked) {
   auto next = marked.begin();
   for (const auto [i, number] : evolving_weights(model, true)) {
     any_tensor& w = model[i].tensor;
@@ -39112,14 +40380,8 @@ TESSERA_COLD inline void remove_marked(nn::mutable_parameter_list model, std::ve
 
 }  // namespace detail
 
-/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
-/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
-/// afterwards.
-///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
-///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
-///   as must stay, the model has weights, and each block has a score; error if a score is not finite.
-TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density, std::vector<double> scores,
-                               pruning_scope scope = pruning_scope::whole_model) {
+TESSERA_COLD TESSERA_BODY void prune(nn::mutable_parameter_list model, double density,
+                                     std::vector<double> scores, pruning_scope scope) {
   const auto weights = detail::blocks_of_weights(model);
   const std::int64_t left = detail::blocks_left(weights, density, scope);
   detail::remove_marked(
@@ -39129,16 +40391,15 @@ TESSERA_COLD inline void prune(nn::mutable_parameter_list model, double density,
       }));
 }
 
-/// The mean magnitude of each stored block.
-inline std::vector<double> magnitude_scores(nn::parameter_list const& model) {
+TESSERA_BODY std::vector<double> magnitude_scores(nn::parameter_list const& model) {
   return detail::mean_scores(model, [](double w) { return std::abs(w); });
 }
 
-/// Prunes the weights of a model by the mean magnitude of blocks.
-inline void prune(nn::mutable_parameter_list model, double density,
-                  pruning_scope scope = pruning_scope::each_matrix) {
+TESSERA_BODY void prune(nn::mutable_parameter_list model, double density, pruning_scope scope) {
   prune(model, density, magnitude_scores(model), scope);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -39363,7 +40624,26 @@ struct named_pattern {
 using model_patterns = std::vector<named_pattern>;
 
 /// The patterns of all sparse weights of a model or, with `dense_too`, of all that may be pruned.
-TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false) {
+model_patterns patterns_of(nn::parameter_list const& model, bool dense_too = false);
+
+namespace detail {
+
+/// Throws shape_error unless both are of one model.
+void check_same_model(const char* operation, model_patterns const& a, model_patterns const& b);
+
+}  // namespace detail
+
+/// The mask distance of You et al. 2020 ("Drawing early-bird tickets"): the share of the blocks of the grid
+/// that one pattern stores and the other does not, 0 … 1 (the Hamming distance of the masks, normalised); 0
+/// for a grid without blocks. Throws shape_error if the grids differ.
+double mask_distance(pattern const& a, pattern const& b);
+
+/// Of a whole model: every block counts once. Throws shape_error unless both are of one model.
+double mask_distance(model_patterns const& a, model_patterns const& b);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY model_patterns patterns_of(nn::parameter_list const& model, bool dense_too) {
   model_patterns all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, dense_too))
@@ -39373,9 +40653,8 @@ TESSERA_COLD inline model_patterns patterns_of(nn::parameter_list const& model, 
 
 namespace detail {
 
-/// Throws shape_error unless both are of one model.
-TESSERA_COLD inline void check_same_model(const char* operation, model_patterns const& a,
-                                          model_patterns const& b) {
+TESSERA_COLD TESSERA_BODY void check_same_model(const char* operation, model_patterns const& a,
+                                                model_patterns const& b) {
   if (a.size() != b.size())
     throw shape_error(message("[", operation, "] patterns of ", a.size(), " matrices and of ", b.size(),
                               ": they must be of one model"));
@@ -39388,7 +40667,7 @@ TESSERA_COLD inline void check_same_model(const char* operation, model_patterns 
 }
 
 /// Blocks that one of two patterns of a grid stores and the other does not.
-inline std::int64_t different_blocks(pattern const& a, pattern const& b) {
+TESSERA_BODY std::int64_t different_blocks(pattern const& a, pattern const& b) {
   std::int64_t both = 0;
   for (int i = 0; i < a.block_rows(); ++i) {
     const auto x = a.row(i), y = b.row(i);
@@ -39404,17 +40683,13 @@ inline std::int64_t different_blocks(pattern const& a, pattern const& b) {
 
 }  // namespace detail
 
-/// The mask distance of You et al. 2020 ("Drawing early-bird tickets"): the share of the blocks of the grid
-/// that one pattern stores and the other does not, 0 … 1 (the Hamming distance of the masks, normalised); 0
-/// for a grid without blocks. Throws shape_error if the grids differ.
-inline double mask_distance(pattern const& a, pattern const& b) {
+TESSERA_BODY double mask_distance(pattern const& a, pattern const& b) {
   tessera::detail::check_same_grid("mask_distance", a, b);
   const double all = static_cast<double>(a.block_rows()) * b.block_cols();
   return all > 0 ? static_cast<double>(detail::different_blocks(a, b)) / all : 0;
 }
 
-/// Of a whole model: every block counts once. Throws shape_error unless both are of one model.
-inline double mask_distance(model_patterns const& a, model_patterns const& b) {
+TESSERA_BODY double mask_distance(model_patterns const& a, model_patterns const& b) {
   detail::check_same_model("mask_distance", a, b);
   std::int64_t different = 0, all = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -39423,6 +40698,8 @@ inline double mask_distance(model_patterns const& a, model_patterns const& b) {
   }
   return all > 0 ? static_cast<double>(different) / static_cast<double>(all) : 0;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -39439,6 +40716,17 @@ inline double mask_distance(model_patterns const& a, model_patterns const& b) {
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
+/// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
+/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
+/// browser shows it.
+///   before   patterns of an earlier moment; none: no block counts as new
+///   Throws shape_error if `before` is of another model.
+std::string to_svg(model_patterns const& now, model_patterns const& before = {},
+                   std::string const& title = {});
+
+#ifdef TESSERA_BODY
 
 namespace detail {
 
@@ -39593,16 +40881,12 @@ class connectivity_drawing {
 
 }  // namespace detail
 
-/// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
-/// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
-/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
-/// browser shows it.
-///   before   patterns of an earlier moment; none: no block counts as new
-///   Throws shape_error if `before` is of another model.
-inline std::string to_svg(model_patterns const& now, model_patterns const& before = {},
-                          std::string const& title = {}) {
+TESSERA_BODY std::string to_svg(model_patterns const& now, model_patterns const& before,
+                                std::string const& title) {
   return detail::connectivity_drawing(now, before).svg(title);
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -39741,12 +41025,18 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.
-TESSERA_COLD inline void densify(nn::mutable_parameter_list model) {
+void densify(nn::mutable_parameter_list model);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void densify(nn::mutable_parameter_list model) {
   for (const auto [i, number] : evolving_weights(model, false)) {
     any_tensor& w = model[i].tensor;
     w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
   }
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -40131,14 +41421,7 @@ struct gradual_pruning {
     each.setting("density", of.density...);
     each.setting("norm", of.norm...);
   }
-  void check() const {
-    require_updates("gradual_pruning", interval, end, 0);
-    if (begin < 0 || (interval > 0 && end <= begin))
-      throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
-                                 ": the end must come later, and neither before the run"));
-    if (!(density > 0 && density <= 1))
-      throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
-  }
+  void check() const;
   /// Every `interval` steps, and at the end.
   bool due(std::int64_t done) const {
     return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
@@ -40165,6 +41448,19 @@ struct gradual_pruning {
 
 static_assert(sparsity_policy<gradual_pruning>);
 
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void gradual_pruning::check() const {
+  require_updates("gradual_pruning", interval, end, 0);
+  if (begin < 0 || (interval > 0 && end <= begin))
+    throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
+                               ": the end must come later, and neither before the run"));
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
+}
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
@@ -40189,7 +41485,14 @@ struct layer_row {
 };
 
 /// A row for each weight that may be pruned, sparse or dense, in the order of the parameters.
-TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const& model) {
+std::vector<layer_row> layer_table(nn::parameter_list const& model);
+
+/// The table for programs (RFC 4180), with a line of names.
+std::string to_csv(std::vector<layer_row> const& table);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::vector<layer_row> layer_table(nn::parameter_list const& model) {
   std::vector<layer_row> table;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, true)) {
@@ -40207,14 +41510,15 @@ TESSERA_COLD inline std::vector<layer_row> layer_table(nn::parameter_list const&
   return table;
 }
 
-/// The table for programs (RFC 4180), with a line of names.
-inline std::string to_csv(std::vector<layer_row> const& table) {
+TESSERA_BODY std::string to_csv(std::vector<layer_row> const& table) {
   std::string text = "weight,rows,cols,blocks,all_blocks,density,l1,l2\n";
   for (layer_row const& row : table)
     text += message(row.name, ",", row.rows, ",", row.cols, ",", row.blocks, ",", row.all, ",", row.density,
                     ",", row.l1, ",", row.l2, "\n");
   return text;
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -40245,46 +41549,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
 /// Gradients and optimizer state are to be made afterwards.
 ///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
-TESSERA_COLD inline void prune_share(nn::mutable_parameter_list model, double share,
-                                     pruning_scope scope = pruning_scope::each_matrix) {
-  if (!(share >= 0 && share < 1))
-    throw option_error(
-        message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
-  const auto weights = detail::blocks_of_weights(model);
-  if (weights.empty()) throw option_error("[prune_share] the model has no weights that may be pruned");
-  const std::int64_t least =
-      scope == pruning_scope::whole_model
-          ? std::count_if(weights.begin(), weights.end(), [](auto const& w) { return w.stored > 0; })
-          : 1;
-  detail::remove_marked(
-      model,
-      detail::lowest_blocks(weights, magnitude_scores(model), scope, [&](std::int64_t stored, std::int64_t) {
-        return std::max<std::int64_t>(least, stored - std::llround(share * double(stored)));
-      }));
-}
+void prune_share(nn::mutable_parameter_list model, double share,
+                 pruning_scope scope = pruning_scope::each_matrix);
 
 namespace detail {
 /// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
-TESSERA_COLD inline void require_early(nn::parameter_list const& early, nn::parameter_list const& model) {
-  if (early.size() != model.size())
-    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
-                              model.size(), ": it must be a copy of the model"));
-  for (std::size_t i = 0; i < early.size(); ++i) {
-    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
-    if (from.is_matrix()) {
-      if (from.rows() != to.rows() || from.cols() != to.cols())
-        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
-                                  " and was ", from.rows(), " x ", from.cols(),
-                                  ": the early model must be a copy of the model"));
-      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
-        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
-                                  " of its blocks: the early model must have all blocks of the model"));
-    } else if (from.size() != to.size()) {
-      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
-                                from.size(), ": the early model must be a copy of the model"));
-    }
-  }
-}
+void require_early(nn::parameter_list const& early, nn::parameter_list const& model);
 }  // namespace detail
 
 /// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
@@ -40307,6 +41577,54 @@ void next_ticket(Model& trained, Model const& early, double share = 0.2,
   prune_share(trained, share, scope);
   rewind_to(early, trained);
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_early(nn::parameter_list const& early,
+                                             nn::parameter_list const& model) {
+  if (early.size() != model.size())
+    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
+                              model.size(), ": it must be a copy of the model"));
+  for (std::size_t i = 0; i < early.size(); ++i) {
+    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
+    if (from.is_matrix()) {
+      if (from.rows() != to.rows() || from.cols() != to.cols())
+        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
+                                  " and was ", from.rows(), " x ", from.cols(),
+                                  ": the early model must be a copy of the model"));
+      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
+                                  " of its blocks: the early model must have all blocks of the model"));
+    } else if (from.size() != to.size()) {
+      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
+                                from.size(), ": the early model must be a copy of the model"));
+    }
+  }
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void prune_share(nn::mutable_parameter_list model, double share,
+                                           pruning_scope scope) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(
+        message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
+  const auto weights = detail::blocks_of_weights(model);
+  if (weights.empty()) throw option_error("[prune_share] the model has no weights that may be pruned");
+  const std::int64_t least =
+      scope == pruning_scope::whole_model
+          ? std::count_if(weights.begin(), weights.end(), [](auto const& w) { return w.stored > 0; })
+          : 1;
+  detail::remove_marked(
+      model,
+      detail::lowest_blocks(weights, magnitude_scores(model), scope, [&](std::int64_t stored, std::int64_t) {
+        return std::max<std::int64_t>(least, stored - std::llround(share * double(stored)));
+      }));
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -40363,106 +41681,30 @@ struct pattern_turnover {
 ///   if (report.changed.stored > 0) history.follow(patterns_of(model));
 class pattern_history {
  public:
-  explicit pattern_history(model_patterns first = {}) : now_(std::move(first)) {
-    for (named_pattern const& matrix : now_) {
-      first_ += matrix.stored.blocks();
-      ages_.push_back({std::vector<std::int32_t>(static_cast<std::size_t>(matrix.stored.blocks())),
-                       static_cast<double>(matrix.absent())});
-    }
-  }
+  explicit pattern_history(model_patterns first = {});
 
   /// Takes the patterns after one more update. Throws shape_error, before anything is changed, if they are of
   /// another model.
-  pattern_turnover follow(model_patterns const& after) {
-    detail::check_same_model("pattern_history", now_, after);
-    pattern_turnover all;
-    const std::int32_t before = updates_++;
-    for (std::size_t m = 0; m < now_.size(); ++m) {
-      one_matrix& its = ages_[m];
-      pattern const &old = now_[m].stored, &changed = after[m].stored;
-      all.grown_before += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
-      const pattern_moves moves(old, changed);
-      std::vector<std::int32_t> grown_by(static_cast<std::size_t>(changed.blocks()), updates_);
-      for (auto const& [from, to] : moves.kept())
-        grown_by[static_cast<std::size_t>(to)] = its.grown_by[static_cast<std::size_t>(from)];
-      const std::int64_t grown = changed.blocks() - static_cast<std::int64_t>(moves.kept().size());
-      if (grown > 0) its.never *= 1 - static_cast<double>(grown) / static_cast<double>(now_[m].absent());
-      its.grown_by = std::move(grown_by);
-      all.grown_left += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
-      all.stored += changed.blocks();
-      all.grown += grown;
-      all.pruned += old.blocks() + grown - changed.blocks();
-    }
-    now_ = after;
-    return all;
-  }
+  pattern_turnover follow(model_patterns const& after);
 
   /// Updates followed so far.
   std::int64_t updates() const { return updates_; }
   model_patterns const& now() const { return now_; }
 
   /// The share of the first blocks that no update has pruned; 1 if there were none.
-  double survivors() const {
-    std::int64_t left = 0;
-    for (one_matrix const& its : ages_) left += std::count(its.grown_by.begin(), its.grown_by.end(), 0);
-    return first_ > 0 ? static_cast<double>(left) / static_cast<double>(first_) : 1;
-  }
+  double survivors() const;
   /// As predicted_exploration, with the numbers of blocks that have grown: what explored_blocks::fraction
   /// would be if they had been chosen at random.
-  double expected_exploration() const {
-    double never = 0, all = 0;
-    for (std::size_t m = 0; m < now_.size(); ++m) {
-      never += ages_[m].never;
-      all += static_cast<double>(now_[m].all());
-    }
-    return all > 0 ? 1 - never / all : 1;
-  }
+  double expected_exploration() const;
   /// The part of the present patterns that has been stored since `update` updates were made, or longer; 0
   /// for the survivors.
-  model_patterns stored_since(std::int64_t update) const {
-    model_patterns all = now_;
-    for (std::size_t m = 0; m < all.size(); ++m) {
-      std::vector<char> younger;
-      for (const std::int32_t by : ages_[m].grown_by) younger.push_back(by > update);
-      all[m].stored = tessera::detail::without(all[m].stored, younger);
-    }
-    return all;
-  }
+  model_patterns stored_since(std::int64_t update) const;
 
-  io::json to_json() const {
-    io::json::object matrices;
-    for (std::size_t m = 0; m < now_.size(); ++m) {
-      io::json::array grown_by(ages_[m].grown_by.begin(), ages_[m].grown_by.end());
-      matrices.push_back({now_[m].name, io::json::object{{"never_expected", ages_[m].never},
-                                                         {"grown_by", std::move(grown_by)}}});
-    }
-    return io::json::object{{"updates", updates_}, {"first", first_}, {"matrices", std::move(matrices)}};
-  }
+  io::json to_json() const;
 
   /// Reads the output of to_json; `now` are the patterns that were stored with it. Throws io_error, which
   /// names the place, for text that is no history of such patterns.
-  static pattern_history from_json(io::json_place const& place, model_patterns now) {
-    pattern_history all(std::move(now));
-    all.updates_ = place.at("updates").as_integer<std::int32_t>();
-    if (all.updates_ < 0 || all.updates_ == std::numeric_limits<std::int32_t>::max())
-      place.at("updates").fail("is no number of updates");
-    all.first_ = place.at("first").as_integer();
-    const io::json_place matrices = place.at("matrices");
-    for (std::size_t m = 0; m < all.now_.size(); ++m) {
-      one_matrix& its = all.ages_[m];
-      const io::json_place at = matrices.at(all.now_[m].name), grown_by = at.at("grown_by");
-      its.never = at.at("never_expected").as_number();
-      if (grown_by.size() != its.grown_by.size())
-        grown_by.fail(
-            message("is of ", grown_by.size(), " blocks, but ", its.grown_by.size(), " are stored"));
-      for (std::size_t slot = 0; slot < its.grown_by.size(); ++slot) {
-        its.grown_by[slot] = grown_by.at(slot).as_integer<std::int32_t>();
-        if (its.grown_by[slot] < 0 || its.grown_by[slot] > all.updates_)
-          grown_by.at(slot).fail(message("is no update of 0 … ", all.updates_));
-      }
-    }
-    return all;
-  }
+  static pattern_history from_json(io::json_place const& place, model_patterns now);
 
  private:
   struct one_matrix {
@@ -40475,6 +41717,99 @@ class pattern_history {
   model_patterns now_;
   std::vector<one_matrix> ages_;
 };
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pattern_history::pattern_history(model_patterns first) : now_(std::move(first)) {
+  for (named_pattern const& matrix : now_) {
+    first_ += matrix.stored.blocks();
+    ages_.push_back({std::vector<std::int32_t>(static_cast<std::size_t>(matrix.stored.blocks())),
+                     static_cast<double>(matrix.absent())});
+  }
+}
+
+TESSERA_BODY pattern_turnover pattern_history::follow(model_patterns const& after) {
+  detail::check_same_model("pattern_history", now_, after);
+  pattern_turnover all;
+  const std::int32_t before = updates_++;
+  for (std::size_t m = 0; m < now_.size(); ++m) {
+    one_matrix& its = ages_[m];
+    pattern const &old = now_[m].stored, &changed = after[m].stored;
+    all.grown_before += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
+    const pattern_moves moves(old, changed);
+    std::vector<std::int32_t> grown_by(static_cast<std::size_t>(changed.blocks()), updates_);
+    for (auto const& [from, to] : moves.kept())
+      grown_by[static_cast<std::size_t>(to)] = its.grown_by[static_cast<std::size_t>(from)];
+    const std::int64_t grown = changed.blocks() - static_cast<std::int64_t>(moves.kept().size());
+    if (grown > 0) its.never *= 1 - static_cast<double>(grown) / static_cast<double>(now_[m].absent());
+    its.grown_by = std::move(grown_by);
+    all.grown_left += before > 0 ? std::count(its.grown_by.begin(), its.grown_by.end(), before) : 0;
+    all.stored += changed.blocks();
+    all.grown += grown;
+    all.pruned += old.blocks() + grown - changed.blocks();
+  }
+  now_ = after;
+  return all;
+}
+
+TESSERA_BODY double pattern_history::survivors() const {
+  std::int64_t left = 0;
+  for (one_matrix const& its : ages_) left += std::count(its.grown_by.begin(), its.grown_by.end(), 0);
+  return first_ > 0 ? static_cast<double>(left) / static_cast<double>(first_) : 1;
+}
+
+TESSERA_BODY double pattern_history::expected_exploration() const {
+  double never = 0, all = 0;
+  for (std::size_t m = 0; m < now_.size(); ++m) {
+    never += ages_[m].never;
+    all += static_cast<double>(now_[m].all());
+  }
+  return all > 0 ? 1 - never / all : 1;
+}
+
+TESSERA_BODY model_patterns pattern_history::stored_since(std::int64_t update) const {
+  model_patterns all = now_;
+  for (std::size_t m = 0; m < all.size(); ++m) {
+    std::vector<char> younger;
+    for (const std::int32_t by : ages_[m].grown_by) younger.push_back(by > update);
+    all[m].stored = tessera::detail::without(all[m].stored, younger);
+  }
+  return all;
+}
+
+TESSERA_BODY io::json pattern_history::to_json() const {
+  io::json::object matrices;
+  for (std::size_t m = 0; m < now_.size(); ++m) {
+    io::json::array grown_by(ages_[m].grown_by.begin(), ages_[m].grown_by.end());
+    matrices.push_back({now_[m].name, io::json::object{{"never_expected", ages_[m].never},
+                                                       {"grown_by", std::move(grown_by)}}});
+  }
+  return io::json::object{{"updates", updates_}, {"first", first_}, {"matrices", std::move(matrices)}};
+}
+
+TESSERA_BODY pattern_history pattern_history::from_json(io::json_place const& place, model_patterns now) {
+  pattern_history all(std::move(now));
+  all.updates_ = place.at("updates").as_integer<std::int32_t>();
+  if (all.updates_ < 0 || all.updates_ == std::numeric_limits<std::int32_t>::max())
+    place.at("updates").fail("is no number of updates");
+  all.first_ = place.at("first").as_integer();
+  const io::json_place matrices = place.at("matrices");
+  for (std::size_t m = 0; m < all.now_.size(); ++m) {
+    one_matrix& its = all.ages_[m];
+    const io::json_place at = matrices.at(all.now_[m].name), grown_by = at.at("grown_by");
+    its.never = at.at("never_expected").as_number();
+    if (grown_by.size() != its.grown_by.size())
+      grown_by.fail(message("is of ", grown_by.size(), " blocks, but ", its.grown_by.size(), " are stored"));
+    for (std::size_t slot = 0; slot < its.grown_by.size(); ++slot) {
+      its.grown_by[slot] = grown_by.at(slot).as_integer<std::int32_t>();
+      if (its.grown_by[slot] < 0 || its.grown_by[slot] > all.updates_)
+        grown_by.at(slot).fail(message("is no update of 0 … ", all.updates_));
+    }
+  }
+  return all;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -40564,22 +41899,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 namespace detail {
 
 /// The root of the sum of squares of all weights that may be pruned.
-TESSERA_COLD inline double norm_of_weights(nn::parameter_list const& model) {
-  double squares = 0;
-  for (const auto [i, number] : evolving_weights(model, true))
-    for (const double value : model[i].tensor.values()) squares += value * value;
-  return std::sqrt(squares);
-}
+double norm_of_weights(nn::parameter_list const& model);
 
 /// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
 class values_to_restore {
  public:
-  explicit values_to_restore(nn::mutable_parameter_list const& model) : model_(model), before_(model) {}
+  explicit values_to_restore(nn::mutable_parameter_list const& model);
   values_to_restore(values_to_restore const&) = delete;
   values_to_restore& operator=(values_to_restore const&) = delete;
-  ~values_to_restore() { before_.restore(model_); }
+  ~values_to_restore();
   /// Of a parameter.
-  std::vector<double> before(std::size_t i) const { return before_.values(model_[i].tensor, i); }
+  std::vector<double> before(std::size_t i) const;
 
  private:
   nn::mutable_parameter_list model_;
@@ -40684,6 +42014,30 @@ void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int roun
   }
 }
 
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY double norm_of_weights(nn::parameter_list const& model) {
+  double squares = 0;
+  for (const auto [i, number] : evolving_weights(model, true))
+    for (const double value : model[i].tensor.values()) squares += value * value;
+  return std::sqrt(squares);
+}
+
+TESSERA_BODY values_to_restore::values_to_restore(nn::mutable_parameter_list const& model)
+    : model_(model), before_(model) {}
+
+TESSERA_BODY values_to_restore::~values_to_restore() { before_.restore(model_); }
+
+TESSERA_BODY std::vector<double> values_to_restore::before(std::size_t i) const {
+  return before_.values(model_[i].tensor, i);
+}
+
+}  // namespace detail
+
+#endif
+
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
@@ -40724,43 +42078,50 @@ struct sparse_evolutionary_training {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
-    std::vector<char> negative(norms.size());
-    const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
-      auto value = values.begin();
-      for (char& below_zero : negative) {
-        Sum sum = 0;
-        for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
-        below_zero = sum < 0;
-      }
-    };
-    at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
-    const auto stored = static_cast<std::int64_t>(norms.size());
-    const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
-    const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
-    // Marks the blocks of least norm among the blocks of one sign.
-    const auto weakest_of = [&](char sign, std::int64_t how_many) {
-      std::vector<double> some;
-      for (std::size_t slot = 0; slot < norms.size(); ++slot)
-        if (negative[slot] == sign) some.push_back(norms[slot]);
-      return weakest(std::span<double const>(some), how_many);
-    };
-    const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
-    std::vector<char> pruned(norms.size());
-    std::size_t next[] = {0, 0};
-    for (std::size_t slot = 0; slot < norms.size(); ++slot) {
-      const auto sign = static_cast<std::size_t>(negative[slot]);
-      pruned[slot] = chosen[sign][next[sign]++];
-    }
-    return pruned;
-  }
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const;
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
   }
 };
 
 static_assert(sparsity_policy<sparse_evolutionary_training>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<char> sparse_evolutionary_training::prune(matrix_at_update const& at,
+                                                                   std::int64_t count) const {
+  const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
+  std::vector<char> negative(norms.size());
+  const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
+    auto value = values.begin();
+    for (char& below_zero : negative) {
+      Sum sum = 0;
+      for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
+      below_zero = sum < 0;
+    }
+  };
+  at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
+  const auto stored = static_cast<std::int64_t>(norms.size());
+  const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
+  const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
+  // Marks the blocks of least norm among the blocks of one sign.
+  const auto weakest_of = [&](char sign, std::int64_t how_many) {
+    std::vector<double> some;
+    for (std::size_t slot = 0; slot < norms.size(); ++slot)
+      if (negative[slot] == sign) some.push_back(norms[slot]);
+    return weakest(std::span<double const>(some), how_many);
+  };
+  const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
+  std::vector<char> pruned(norms.size());
+  std::size_t next[] = {0, 0};
+  for (std::size_t slot = 0; slot < norms.size(); ++slot) {
+    const auto sign = static_cast<std::size_t>(negative[slot]);
+    pruned[slot] = chosen[sign][next[sign]++];
+  }
+  return pruned;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -40806,14 +42167,7 @@ struct sparse_momentum {
     each.setting("norm", of.norm...);
     each.setting("falls", of.falls...);
   }
-  void check() const {
-    require_updates("sparse_momentum", interval, steps, fraction);
-    if (!(momentum >= 0 && momentum < 1))
-      throw option_error(message("[sparse_momentum] momentum is ", momentum, ": it must be in [0, 1)"));
-    if (averaged < 1)
-      throw option_error(message("[sparse_momentum] averaged is ", averaged,
-                                 ": it must be a number of steps, at least the one of the update"));
-  }
+  void check() const;
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
   /// code, since a matrix may have grown nearly dense.
@@ -40825,58 +42179,13 @@ struct sparse_momentum {
   }
 
   /// Steps count up to `averaged` before the next update.
-  std::optional<double> average_share(std::int64_t done) const {
-    if (interval <= 0 || done <= 0) return {};
-    const std::int64_t update = (done + interval - 1) / interval * interval;
-    if (!due(update) || update - done >= averaged) return {};
-    return momentum;
-  }
+  std::optional<double> average_share(std::int64_t done) const;
   template <class T> T growth_score(std::span<T const> gradient) const {
     const T size = norm_of(gradient, norm);
     return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
   }
   /// In proportion to the averages; what is over by rounding goes to the largest remainders.
-  std::vector<std::int64_t> share_out(std::span<growth_share const> all) const {
-    std::vector<std::int64_t> grown(all.size(), 0);
-    std::int64_t left = 0;
-    for (growth_share const& each : all) left += each.pruned;
-    std::vector<std::size_t> open(all.size());  // matrices that are not full
-    std::iota(open.begin(), open.end(), std::size_t(0));
-    double sum = 0;
-    const auto fill = [&] {  // fills the matrices whose share has no room; whether there are any
-      sum = 0;
-      for (const std::size_t m : open) sum += all[m].average;
-      const std::int64_t before = left;
-      const auto full = [&](std::size_t m) {
-        // One block stays absent: a dense matrix would never change again.
-        const std::int64_t room = all[m].absent - (all[m].pruned > 0 ? 0 : 1);
-        if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(room)) return false;
-        grown[m] = room;
-        left -= grown[m];
-        return true;
-      };
-      return std::erase_if(open, full) > 0;
-    };
-    while (fill()) {
-    }
-    if (!(sum > 0)) {  // no gradient at all: each grows what it lost
-      for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
-      return grown;
-    }
-    const std::int64_t before = left;
-    for (const std::size_t m : open) {
-      grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
-      left -= grown[m];
-    }
-    const auto remainder = [&](std::size_t m) {
-      return share(before, all[m], sum) - static_cast<double>(grown[m]);
-    };
-    std::vector<std::pair<double, std::size_t>> order;
-    for (const std::size_t m : open) order.emplace_back(-remainder(m), m);
-    std::sort(order.begin(), order.end());
-    for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
-    return grown;
-  }
+  std::vector<std::int64_t> share_out(std::span<growth_share const> all) const;
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
   }
@@ -40888,6 +42197,68 @@ struct sparse_momentum {
 };
 
 static_assert(averaging_policy<sparse_momentum>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void sparse_momentum::check() const {
+  require_updates("sparse_momentum", interval, steps, fraction);
+  if (!(momentum >= 0 && momentum < 1))
+    throw option_error(message("[sparse_momentum] momentum is ", momentum, ": it must be in [0, 1)"));
+  if (averaged < 1)
+    throw option_error(message("[sparse_momentum] averaged is ", averaged,
+                               ": it must be a number of steps, at least the one of the update"));
+}
+
+TESSERA_BODY std::optional<double> sparse_momentum::average_share(std::int64_t done) const {
+  if (interval <= 0 || done <= 0) return {};
+  const std::int64_t update = (done + interval - 1) / interval * interval;
+  if (!due(update) || update - done >= averaged) return {};
+  return momentum;
+}
+
+TESSERA_BODY std::vector<std::int64_t> sparse_momentum::share_out(std::span<growth_share const> all) const {
+  std::vector<std::int64_t> grown(all.size(), 0);
+  std::int64_t left = 0;
+  for (growth_share const& each : all) left += each.pruned;
+  std::vector<std::size_t> open(all.size());  // matrices that are not full
+  std::iota(open.begin(), open.end(), std::size_t(0));
+  double sum = 0;
+  const auto fill = [&] {  // fills the matrices whose share has no room; whether there are any
+    sum = 0;
+    for (const std::size_t m : open) sum += all[m].average;
+    const std::int64_t before = left;
+    const auto full = [&](std::size_t m) {
+      // One block stays absent: a dense matrix would never change again.
+      const std::int64_t room = all[m].absent - (all[m].pruned > 0 ? 0 : 1);
+      if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(room)) return false;
+      grown[m] = room;
+      left -= grown[m];
+      return true;
+    };
+    return std::erase_if(open, full) > 0;
+  };
+  while (fill()) {
+  }
+  if (!(sum > 0)) {  // no gradient at all: each grows what it lost
+    for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
+    return grown;
+  }
+  const std::int64_t before = left;
+  for (const std::size_t m : open) {
+    grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
+    left -= grown[m];
+  }
+  const auto remainder = [&](std::size_t m) {
+    return share(before, all[m], sum) - static_cast<double>(grown[m]);
+  };
+  std::vector<std::pair<double, std::size_t>> order;
+  for (const std::size_t m : open) order.emplace_back(-remainder(m), m);
+  std::sort(order.begin(), order.end());
+  for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
+  return grown;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

@@ -1,5 +1,6 @@
 # Checks `#include <tessera/…>` against the table "may include" of docs/design.md, and that only simd/ names xsimd
-# or the intrinsics, and that no header asks the locale what a number or a letter is. Run by ctest as: cmake -D SOURCE_DIR=… -P include_rules.cmake
+# or the intrinsics, that no header asks the locale what a number or a letter is, and that the bodies of each are in
+# tessera::compiled. Run by ctest as: cmake -D SOURCE_DIR=… -P include_rules.cmake
 cmake_minimum_required(VERSION 3.23)
 
 file(STRINGS ${SOURCE_DIR}/docs/design.md table REGEX "^\\| `[a-z]+`.* \\| (`|the standard library|everything).*\\|$")
@@ -21,6 +22,9 @@ if(NOT "train" IN_LIST all_folders)
   message(FATAL_ERROR "docs/design.md: the table of folders was not found")
 endif()
 
+file(STRINGS ${SOURCE_DIR}/src/bodies.cpp compiled REGEX "^#include")
+file(STRINGS ${SOURCE_DIR}/src/ipu_bodies.cpp compiled_ipu REGEX "^#include")
+
 file(GLOB_RECURSE headers RELATIVE ${SOURCE_DIR}/include/tessera ${SOURCE_DIR}/include/tessera/*/*.hpp)
 foreach(header IN LISTS headers)
   string(REGEX MATCH "^[^/]+" folder ${header})
@@ -41,5 +45,9 @@ foreach(header IN LISTS headers)
   if(foreign AND NOT header STREQUAL "core/decimal.hpp")
     message(SEND_ERROR "${header}: means something else in another locale:\n${foreign}\n"
       "  std::from_chars, core/decimal.hpp and io::lower_case are the same everywhere")
+  endif()
+  file(STRINGS ${SOURCE_DIR}/include/tessera/${header} bodies REGEX "^#ifdef TESSERA_BODY")
+  if(bodies AND NOT "#include <tessera/${header}>" IN_LIST compiled AND NOT "#include <tessera/${header}>" IN_LIST compiled_ipu)
+    message(SEND_ERROR "${header}: its bodies are behind TESSERA_BODY, and in src/ no file of bodies includes it")
   endif()
 endforeach()
