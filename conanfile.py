@@ -82,7 +82,8 @@ class Tessera(ConanFile):
             rmdir(self, os.path.join(self.package_folder, "lib", "cmake"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
         copy(self, "tessera-*.cmake", os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, "cmake"))
-        for source in ("bodies.cpp", "ipu_bodies.cpp", "once.cpp", "type.cpp.in", "tessera/compiled.hpp"):  # for other instruction sets
+        # For other instruction sets.
+        for source in ("bodies.cpp", "ipu_bodies.cpp", "once.cpp", "type.cpp.in", "tessera/compiled.hpp"):
             copy(self, source, os.path.join(self.source_folder, "src"), os.path.join(self.package_folder, "cmake", "src"))
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
