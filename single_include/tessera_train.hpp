@@ -772,18 +772,19 @@ struct machine_error : error {
 /// A piece of a message: a text or a number. Made out of line: a function that may fail is compiled sooner.
 class message_part {
  public:
-  message_part(const char* text);
-  message_part(std::string const& text);
+  TESSERA_COLD message_part(const char* text) : text_(text), size_(std::strlen(text)) {}
+  TESSERA_COLD message_part(std::string const& text) : text_(text.data()), size_(text.size()) {}
   template <std::integral Integer>
   message_part(Integer n)
       : message_part(n < 0,
                      n < 0 ? 0 - static_cast<unsigned long long>(n) : static_cast<unsigned long long>(n)) {}
-  message_part(double number);
+  TESSERA_COLD message_part(double number) : number_(number), kind_(kind::real) {}
 
   void append_to(std::string& all) const;
 
  private:
-  message_part(bool negative, unsigned long long magnitude);
+  TESSERA_COLD message_part(bool negative, unsigned long long magnitude)
+      : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
 
   enum class kind { text, integer, real };
   const char* text_ = nullptr;
@@ -804,14 +805,6 @@ template <class... Part> std::string message(Part const&... part) {
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY message_part::message_part(const char* text)
-    : text_(text), size_(std::strlen(text)) {}
-
-TESSERA_COLD TESSERA_BODY message_part::message_part(std::string const& text)
-    : text_(text.data()), size_(text.size()) {}
-
-TESSERA_COLD TESSERA_BODY message_part::message_part(double number) : number_(number), kind_(kind::real) {}
-
 TESSERA_COLD TESSERA_BODY void message_part::append_to(std::string& all) const {
   char digits[40];
   if (kind_ == kind::text)
@@ -822,9 +815,6 @@ TESSERA_COLD TESSERA_BODY void message_part::append_to(std::string& all) const {
   else
     all += general_text(number_, 10);
 }
-
-TESSERA_COLD TESSERA_BODY message_part::message_part(bool negative, unsigned long long magnitude)
-    : magnitude_(magnitude), negative_(negative), kind_(kind::integer) {}
 
 TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part> parts) {
   std::string all;
