@@ -166,15 +166,35 @@ template <class Integer> constexpr Integer ceil_div(Integer value, Integer step)
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/hash.hpp
+#ifndef TESSERA_SINGLE_CORE_HASH
+#define TESSERA_SINGLE_CORE_HASH
+#include <cstdint>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the
+/// preceding text.
+constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
+  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return before;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/random.hpp
 #ifndef TESSERA_SINGLE_CORE_RANDOM
 #define TESSERA_SINGLE_CORE_RANDOM
 #include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <string_view>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The use of a random number: keeps streams with equal seeds, layers and steps apart.
+/// The use of a random number: keeps streams with equal seeds, keys and steps apart.
 enum class random_purpose : std::uint32_t {
   initial_values,
   initial_pattern,
@@ -189,14 +209,27 @@ enum class random_purpose : std::uint32_t {
   noise
 };
 
+/// What tells random choices of one purpose apart: the name of what they are for, as a parameter's in its
+/// model ("block.3.mlp.up.weight"), of which the key is content_hash, or a number.
+struct random_key {
+  std::uint64_t value = 0;
+
+  constexpr random_key() = default;
+  constexpr random_key(std::uint64_t number) : value(number) {}
+  template <std::convertible_to<std::string_view> Text>
+  constexpr random_key(Text const& name) : value(content_hash(name)) {}
+
+  friend constexpr bool operator==(random_key, random_key) = default;
+};
+
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
 /// so a run can be resumed, replayed, or spread over threads and machines without its bits changing. The
 /// generator is SplitMix64 (Steele, Lea, Flood 2014, fig. 15) read at position i.
 class random_stream {
  public:
-  constexpr random_stream(std::uint64_t seed, random_purpose purpose, std::uint64_t layer = 0,
+  constexpr random_stream(std::uint64_t seed, random_purpose purpose, random_key of = {},
                           std::uint64_t step = 0)
-      : key_(mix(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ layer) ^ step)) {}
+      : key_(mix(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ of.value) ^ step)) {}
 
   /// The key itself, for kernels that derive their own numbers from it.
   constexpr std::uint64_t key() const { return key_; }

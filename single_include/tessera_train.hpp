@@ -166,15 +166,35 @@ template <class Integer> constexpr Integer ceil_div(Integer value, Integer step)
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/hash.hpp
+#ifndef TESSERA_SINGLE_CORE_HASH
+#define TESSERA_SINGLE_CORE_HASH
+#include <cstdint>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the
+/// preceding text.
+constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
+  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return before;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/core/random.hpp
 #ifndef TESSERA_SINGLE_CORE_RANDOM
 #define TESSERA_SINGLE_CORE_RANDOM
 #include <cmath>
+#include <concepts>
 #include <cstdint>
+#include <string_view>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The use of a random number: keeps streams with equal seeds, layers and steps apart.
+/// The use of a random number: keeps streams with equal seeds, keys and steps apart.
 enum class random_purpose : std::uint32_t {
   initial_values,
   initial_pattern,
@@ -189,14 +209,27 @@ enum class random_purpose : std::uint32_t {
   noise
 };
 
+/// What tells random choices of one purpose apart: the name of what they are for, as a parameter's in its
+/// model ("block.3.mlp.up.weight"), of which the key is content_hash, or a number.
+struct random_key {
+  std::uint64_t value = 0;
+
+  constexpr random_key() = default;
+  constexpr random_key(std::uint64_t number) : value(number) {}
+  template <std::convertible_to<std::string_view> Text>
+  constexpr random_key(Text const& name) : value(content_hash(name)) {}
+
+  friend constexpr bool operator==(random_key, random_key) = default;
+};
+
 /// A stream of random numbers addressed by a counter: the i-th number is a function of the key and i alone,
 /// so a run can be resumed, replayed, or spread over threads and machines without its bits changing. The
 /// generator is SplitMix64 (Steele, Lea, Flood 2014, fig. 15) read at position i.
 class random_stream {
  public:
-  constexpr random_stream(std::uint64_t seed, random_purpose purpose, std::uint64_t layer = 0,
+  constexpr random_stream(std::uint64_t seed, random_purpose purpose, random_key of = {},
                           std::uint64_t step = 0)
-      : key_(mix(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ layer) ^ step)) {}
+      : key_(mix(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ of.value) ^ step)) {}
 
   /// The key itself, for kernels that derive their own numbers from it.
   constexpr std::uint64_t key() const { return key_; }
@@ -19628,13 +19661,6 @@ std::size_t utf8_length(std::string_view text);
 /// have another i (Turkish).
 constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-/// FNV-1a (Fowler, Noll, Vo) over the bytes of `text`, continuing from the hash `before` of the preceding
-/// text.
-constexpr std::uint64_t content_hash(std::string_view text, std::uint64_t before = 0xcbf29ce484222325u) {
-  for (const char c : text) before = (before ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return before;
-}
-
 namespace detail {
 /// Moves the first character of a text to the end of `out`: control characters (U+0000 … U+001F, U+007F …
 /// U+009F) and bytes that are not UTF-8 as \x1b and the like.
@@ -29291,439 +29317,12 @@ class alibi {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/pass.hpp
-#ifndef TESSERA_SINGLE_NN_PASS
-#define TESSERA_SINGLE_NN_PASS
-#include <concepts>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <tuple>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Lends activations that live only inside the backward of one layer, and `saved` values of layers that are
-/// recomputed there. Loans are returned and lent again: all layers of a model share them, and a second step
-/// allocates nothing.
-template <element T> class workspace {
- public:
-  class loan {
-   public:
-    explicit loan(workspace& from, std::int64_t features, std::int64_t tokens)
-        : from_(from), values_(from.take(features)) {
-      values_->resize(tokens);
-    }
-    loan(loan const&) = delete;
-    loan& operator=(loan const&) = delete;
-    ~loan() { from_.free_.push_back(std::move(values_)); }  // the capacity suffices: see take
-
-    panel_matrix<T>& operator*() const { return *values_; }
-    panel_matrix<T>* get() const { return values_.get(); }
-
-   private:
-    workspace& from_;
-    std::unique_ptr<panel_matrix<T>> values_;
-  };
-
-  /// A loan of a layer's `saved`, possibly filled by an earlier borrower.
-  template <class Saved> class saved_loan {
-   public:
-    explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
-    saved_loan(saved_loan const&) = delete;
-    saved_loan& operator=(saved_loan const&) = delete;
-    ~saved_loan() { from_.free_saved_.push_back({&type_of<Saved>, std::move(value_)}); }
-
-    Saved& operator*() const { return *static_cast<Saved*>(value_.get()); }
-
-   private:
-    workspace& from_;
-    std::shared_ptr<void> value_;
-  };
-
- private:
-  template <class Saved> static constexpr char type_of = 0;  // its address tells types apart
-  struct any_saved {
-    void const* type;
-    std::shared_ptr<void> value;
-  };
-  template <class Saved> std::shared_ptr<void> take_saved() {
-    for (auto& candidate : free_saved_)
-      if (candidate.type == &type_of<Saved>) {
-        std::swap(candidate, free_saved_.back());
-        auto found = std::move(free_saved_.back().value);
-        free_saved_.pop_back();
-        return found;
-      }
-    free_saved_.reserve(std::size_t(++owned_saved_));
-    return std::make_shared<Saved>();
-  }
-
-  std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
-    for (auto& candidate : free_)
-      if (candidate->features() == features) {
-        std::swap(candidate, free_.back());
-        auto found = std::move(free_.back());
-        free_.pop_back();
-        return found;
-      }
-    free_.reserve(std::size_t(++owned_));
-    return std::make_unique<panel_matrix<T>>(features, 0);
-  }
-
-  std::vector<std::unique_ptr<panel_matrix<T>>> free_;
-  std::vector<any_saved> free_saved_;
-  int owned_ = 0, owned_saved_ = 0;
-};
-
-enum class purpose { training, evaluation };
-
-/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
-/// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
-/// observer(ctx, dw, dy, x), which must outlive it:
-///   dw   address of the gradient (rows, cols), to which the product has already been added
-///   dy (rows, tokens)   x (cols, tokens)
-template <element T> class gradient_observer {
-  using activation = panel_matrix<T> const&;
-  using function = function_ref<void(context&, void const*, activation, activation)>;
-
- public:
-  gradient_observer() = default;
-  /// No observer if null.
-  template <class Observer>
-    requires std::constructible_from<function, Observer&>
-  gradient_observer(Observer* observer) {
-    if (observer) function_.emplace(*observer);
-  }
-
-  explicit operator bool() const { return function_.has_value(); }
-  void operator()(context& ctx, void const* dw, activation dy, activation x) const {
-    (*function_)(ctx, dw, dy, x);
-  }
-
- private:
-  std::optional<function> function_;
-};
-
-/// An observer of passes whose element is not known. Refers to one that has operator() of gradient_observer
-/// for every element.
-class any_gradient_observer {
-  template <element T>
-  using call = void (*)(void*, context&, void const*, panel_matrix<T> const&, panel_matrix<T> const&);
-
- public:
-  any_gradient_observer() = default;
-  /// No observer if null.
-  template <class Observer>
-  explicit any_gradient_observer(Observer* observer)
-      : observer_(observer),
-        calls_(call_of<Observer, float>, call_of<Observer, double>, call_of<Observer, bfloat16>,
-               call_of<Observer, float16>) {}
-
-  explicit operator bool() const { return observer_ != nullptr; }
-  template <element T>
-  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
-    std::get<call<T>>(calls_)(observer_, ctx, dw, dy, x);
-  }
-
- private:
-  template <class Observer, element T>
-  static void call_of(void* observer, context& ctx, void const* dw, panel_matrix<T> const& dy,
-                      panel_matrix<T> const& x) {
-    (*static_cast<Observer*>(observer))(ctx, dw, dy, x);
-  }
-
-  void* observer_ = nullptr;
-  std::tuple<call<float>, call<double>, call<bfloat16>, call<float16>> calls_{};
-};
-
-/// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
-/// borrow from, and the keys of random choices.
-template <element T> struct pass {
-  context& ctx;
-  tessera::sequences const& sequences;
-  nn::workspace<T>& workspace;
-  nn::purpose purpose = nn::purpose::training;
-  std::uint64_t seed = 0, step = 0;
-  double loss_scale = 1;  // factor of the gradients: train::loss_scaling
-  gradient_observer<T> weight_gradients = {};
-
-  std::int64_t tokens() const { return sequences.tokens(); }
-  typename nn::workspace<T>::loan borrow(std::int64_t features) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens());
-  }
-  typename nn::workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens);
-  }
-  template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
-    return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
-  }
-};
-
-/// The arguments of a model whose element is not known, besides its batch: those of its passes.
-struct any_pass {
-  context& ctx;
-  nn::purpose purpose = nn::purpose::training;
-  std::uint64_t seed = 0, step = 0;
-  double loss_scale = 1;
-  any_gradient_observer weight_gradients = {};
-
-  /// A pass over sequences; it refers to this.
-  template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
-    return {ctx,  batch, room,       purpose,
-            seed, step,  loss_scale, weight_gradients ? &weight_gradients : nullptr};
-  }
-};
-
-/// Resizes an activation that a layer saves. Allocates only to grow.
-template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
-  if (x.features() != features) x = panel_matrix<T>(features, tokens);
-  x.resize(tokens);
-}
-template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/destination.hpp
-#ifndef TESSERA_SINGLE_NN_DESTINATION
-#define TESSERA_SINGLE_NN_DESTINATION
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Throws error unless a layer's `saved` is of as many tokens as the gradient that comes to its backward: it
-/// is of none before a forward.
-TESSERA_COLD inline void require_forward(char const* layer, std::int64_t saved, std::int64_t tokens) {
-  if (saved != tokens)
-    throw error(message("[", layer, "] backward of ", tokens, " tokens with `saved` of ", saved,
-                        saved == 0 ? ": no forward has filled it" : ": it is of another forward",
-                        "; call forward with this `saved` first"));
-}
-
-/// The panel_matrix for a layer's result, or for the gradient by its input, and optionally a second one that
-/// is added to the value. A residual connection adds its input here, so that the sum needs no further pass.
-/// Null for a gradient that nobody needs.
-template <element T> class destination {
- public:
-  destination(panel_matrix<T>& to, panel_matrix<T> const* plus = nullptr) : to_(&to), plus_(plus) {}
-  destination(panel_matrix<T>* to, panel_matrix<T> const* plus = nullptr) : to_(to), plus_(plus) {}
-
-  explicit operator bool() const { return to_; }
-  panel_matrix<T>* to() const { return to_; }
-  panel_matrix<T> const* plus() const { return plus_; }
-
-  /// A statement that stores a value in this destination: `run(p.ctx, dx = transposed(weight) * dy)`
-  template <expression Value> auto operator=(Value const& value) const {
-    return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
-                      when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
-  }
-
-  /// Throws shape_error if the result would overwrite an activation that is still read after it is written.
-  void require_apart(char const* layer, panel_matrix<T> const& x, panel_matrix<T> const& dy) const {
-    if (to_ && (to_ == &x || to_ == &dy))
-      throw shape_error(message("[", layer, "] the gradient by the input would overwrite ",
-                                to_ == &x ? "x" : "dy",
-                                ", which the weight gradient reads: give it a panel_matrix "
-                                "of its own"));
-  }
-
-  /// This destination with `other` as its second term; add_term adds the earlier term afterwards.
-  destination with(panel_matrix<T> const& other) const { return {to_, &other}; }
-  void add_term(pass<T> const& p) const {
-    if (to_ && plus_) run(p.ctx, *to_ = *to_ + *plus_);
-  }
-
- private:
-  panel_matrix<T>* to_;
-  panel_matrix<T> const* plus_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/model_size.hpp
-#ifndef TESSERA_SINGLE_NN_MODEL_SIZE
-#define TESSERA_SINGLE_NN_MODEL_SIZE
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-namespace detail {
-[[noreturn]] inline void throw_overflow() {
-  throw option_error("[transformer] the sizes multiply to 2^63 or more: no machine holds such a model");
-}
-inline std::int64_t sum(std::int64_t a, std::int64_t b) {
-  if (__builtin_add_overflow(a, b, &a)) throw_overflow();
-  return a;
-}
-template <class... Factor> std::int64_t product(std::int64_t first, Factor... factor) {
-  if ((__builtin_mul_overflow(first, std::int64_t(factor), &first) || ...)) throw_overflow();
-  return first;
-}
-}  // namespace detail
-
-template <class Block> constexpr block_size block_size_of() { return {Block::rows, Block::cols}; }
-
-/// The sizes of a layer or a model, computed from its configuration without allocating it. Each layer has a
-/// function `size` that adds up the sizes of its parts. A multiply-add is two FLOPs; norms and activations
-/// are not counted. Functions throw option_error where a number would be 2^63 or more.
-struct model_size {
-  std::int64_t parameters = 0;               // of the dense layer
-  std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
-  std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
-  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
-  std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
-  std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
-  std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
-  std::int64_t element_bytes = 4;            // of a weight or an activation
-  std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
-
-  template <element T> static model_size of() {
-    model_size none;
-    none.element_bytes = sizeof(T);
-    none.accumulator_bytes = sizeof(accumulator_t<T>);
-    return none;
-  }
-
-  // ---- adding up ----
-
-  /// Adds a matrix with the number of blocks that random_pattern gives it.
-  ///   uses   multiply-adds of each value for each token
-  /// If blocks of a sparse matrix overhang, the live count depends on the pattern: the mean is added.
-  model_size& matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
-                     std::int64_t uses = 1) {
-    const std::int64_t blocks =
-        detail::product(ceil_div<std::int64_t>(rows, block.rows), ceil_div<std::int64_t>(cols, block.cols));
-    const std::int64_t present =
-        density == 1 ? blocks
-                     : std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
-    const std::int64_t all = detail::product(rows, cols),
-                       values = detail::product(present, block.rows, block.cols);
-    const double exactly = static_cast<double>(present) / static_cast<double>(blocks);
-    increase(parameters, all);
-    increase(live_parameters, present == blocks ? all : std::llround(exactly * static_cast<double>(all)));
-    increase(stored_elements, values);
-    increase(multiply_adds, detail::product(values, uses));
-    return *this;
-  }
-  model_size& vector(std::int64_t features) {
-    increase(parameters, features);
-    increase(live_parameters, features);
-    increase(stored_elements, round_up<std::int64_t>(features, granule));
-    return *this;
-  }
-  /// Adds a copy of a weight beside it, in another element.
-  model_size& copies(std::int64_t bytes) {
-    increase(copied_bytes, bytes);
-    return *this;
-  }
-  /// Adds activations that are saved from forward to backward.
-  model_size& keeps(std::int64_t features, std::int64_t count = 1) {
-    increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
-    return *this;
-  }
-  /// Adds numbers of the accumulator for each token.
-  model_size& keeps_sums(std::int64_t count) {
-    increase(saved_values, detail::product(count, accumulator_bytes / element_bytes));
-    return *this;
-  }
-  /// Adds activations that backward borrows together, and holds while its parts borrow.
-  model_size& lends(std::int64_t features, std::int64_t count = 1) {
-    increase(lent_[features], count);
-    return *this;
-  }
-  /// Adds a part `count` times. Parts borrow one after the other.
-  model_size& part(model_size const& one, std::int64_t count = 1) {
-    const auto add = [&](std::int64_t model_size::* number) {
-      increase(this->*number, detail::product(one.*number, count));
-    };
-    for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-                        &model_size::copied_bytes, &model_size::multiply_adds,
-                        &model_size::attention_multiply_adds, &model_size::saved_values})
-      add(number);
-    lend_in_turn(one);
-    return *this;
-  }
-  /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `parts_at_once`
-  /// parts at a time, in borrowed memory.
-  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1) {
-    const std::int64_t kept = saved_values;
-    part(one, count);
-    saved_values = kept;
-    recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, parts_at_once));
-    return *this;
-  }
-
-  /// Throws option_error if a number of bytes would be 2^63 or more.
-  model_size const& checked() const {
-    static_cast<void>(detail::product(3, gradient_bytes()));  // moments and masters
-    return *this;
-  }
-
-  // ---- derived numbers ----
-
-  /// A training step takes three products for each weight: W x, Wᵀ dy and dy xᵀ.
-  std::int64_t training_multiply_adds() const { return detail::product(3, multiply_adds); }
-  /// Multiply-adds of attention in one forward pass over a sequence, where each query sees all keys or, if
-  /// causal, the keys up to its own position.
-  std::int64_t attention_multiply_adds_of(std::int64_t tokens, mask seen) const {
-    const std::int64_t pairs =
-        seen == mask::causal ? detail::product(tokens, tokens + 1) / 2 : detail::product(tokens, tokens);
-    return detail::product(pairs, attention_multiply_adds);
-  }
-
-  /// Bytes of values; the index arrays of patterns are not counted.
-  std::int64_t weight_bytes() const {
-    return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
-  }
-  std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
-  /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
-  /// that all have targets.
-  std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
-  std::int64_t room_bytes(std::int64_t tokens) const {
-    std::int64_t values = recomputed_values;
-    for (auto const& [features, count] : lent_in_all())
-      increase(values, detail::product(round_up<std::int64_t>(features, granule), count));
-    return bytes(values, tokens);
-  }
-
- private:
-  using lent = std::map<std::int64_t, std::int64_t>;  // number of features → activations
-
-  static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
-  lent lent_in_all() const {
-    lent all = lent_to_parts_;
-    for (auto const& [features, count] : lent_) increase(all[features], count);
-    return all;
-  }
-  void lend_in_turn(model_size const& one) {
-    for (auto const& [features, count] : one.lent_in_all()) {
-      std::int64_t& most = lent_to_parts_[features];
-      most = std::max(most, count);
-    }
-    recomputed_values = std::max(recomputed_values, one.recomputed_values);
-  }
-  std::int64_t bytes(std::int64_t values, std::int64_t tokens) const {
-    return detail::product(values, round_up<std::int64_t>(tokens, panel_tokens), element_bytes);
-  }
-
-  lent lent_, lent_to_parts_;
-  std::int64_t recomputed_values = 0;  // for each token: saved values in borrowed memory
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/nn/parameter.hpp
 #ifndef TESSERA_SINGLE_NN_PARAMETER
 #define TESSERA_SINGLE_NN_PARAMETER
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29772,6 +29371,9 @@ using row_shares = std::array<int, 4>;
 class parameter_name {
  public:
   parameter_name() = default;
+  /// A path as a text: `block.3`. The text must live longer.
+  template <std::convertible_to<std::string_view> Text>
+  parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
   /// The name of a part, with the role of this name. An empty part names the whole.
   parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
   parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
@@ -29780,6 +29382,8 @@ class parameter_name {
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
+  /// The key of the random choices for what has this name.
+  random_key key() const { return text(); }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
   std::string text() const {
@@ -29965,7 +29569,7 @@ template <class Visit> struct visit_training_settings {
   void frozen(parameter_name const&, auto&...) {}
   void lists(auto&...) {}
   void setting(parameter_name const&, auto&...) {}
-  void training_setting(parameter_name const& name, auto const& value) { visit(name, value); }
+  void training_setting(parameter_name const& name, auto& value) { visit(name, value); }
   void hyperparameter(auto&...) {}
 };
 
@@ -30022,8 +29626,8 @@ template <class Layer, class Visit> void for_each_setting(Layer const& layer, Vi
   detail::walk(parameter_name(), action, layer);
 }
 
-/// The same for the settings that only training depends on: the rate of a dropout.
-template <class Layer, class Visit> void for_each_training_setting(Layer const& layer, Visit&& visit) {
+/// The same for the settings that only training depends on: the rate of a dropout and the key of its masks.
+template <class Layer, class Visit> void for_each_training_setting(Layer& layer, Visit&& visit) {
   detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }
@@ -30073,2302 +29677,6 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
     return layer;
   }
 }
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/linear.hpp
-#ifndef TESSERA_SINGLE_NN_LINEAR
-#define TESSERA_SINGLE_NN_LINEAR
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = W x + b
-///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
-/// An absent bias is a vector of zeros, which does not count as a parameter.
-template <element T, class Block> struct linear {
-  static_assert(
-      sizeof(T) > 1,
-      "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
-      "whose products are of 8 bits");
-  using value_type = T;
-  using block = Block;
-
-  block_sparse_matrix<T, Block> weight;
-  feature_vector<accumulator_t<T>> bias;
-  bias_term has_bias = bias_term::present;
-
-  struct saved {};  // backward needs only x
-  using gradients = linear<accumulator_t<T>, Block>;
-
-  linear() = default;
-  linear(std::int64_t out, std::int64_t in, bias_term with_bias = bias_term::present)
-      : weight(out, in), bias(out), has_bias(with_bias) {}
-  linear(std::int64_t out, std::int64_t in, pattern const& stored, bias_term with_bias = bias_term::present)
-      : weight(out, in, stored), bias(out), has_bias(with_bias) {}
-
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each("bias", optional(of.bias, of.has_bias)...);
-  }
-  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
-    model_size size = model_size::of<T>().matrix(out, in, density, block_size_of<Block>());
-    return with_bias == bias_term::present ? size.vector(out) : size;
-  }
-  /// A layer of zeros on a random pattern.
-  ///   number   number of the matrix in the model, a key of its random pattern
-  static linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                       std::uint64_t seed, std::uint64_t number) {
-    if (density == 1) return {out, in, with_bias};
-    return {out, in,
-            random_pattern(int(ceil_div<std::int64_t>(out, Block::rows)),
-                           int(ceil_div<std::int64_t>(in, Block::cols)), density,
-                           random_stream(seed, random_purpose::initial_pattern, number)),
-            with_bias};
-  }
-
-  std::int64_t outputs(std::int64_t) const { return weight.rows(); }
-
-  /// The expression W x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
-
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
-    run(p.ctx, y = value(x));
-  }
-
-  /// The expression Wᵀ dy.
-  auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
-  /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-  /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
-  static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                  pass<T> const& p);
-  /// The statement db += Σ dy, best run beside statements on the panels of dy.
-  auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
-    return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
-  }
-};
-
-template <element T, class Block>
-void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
-                                destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("linear", x, dy);
-  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
-  add_weight_gradient(dy, x, g, p);
-}
-
-template <element T, class Block>
-void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                           pass<T> const& p) {
-  run(p.ctx, g.weight += sampled(dy * transposed(x)));
-  if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/tensor/densities.hpp
-#ifndef TESSERA_SINGLE_TENSOR_DENSITIES
-#define TESSERA_SINGLE_TENSOR_DENSITIES
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// How a density is shared out over several weights: the same for each, or after Erdős and Rényi, so that
-/// every row and column has about as many stored blocks and small weights are denser.
-enum class density_distribution { uniform, erdos_renyi };
-
-struct matrix_shape {
-  std::int64_t rows, cols;
-};
-
-/// The densities of weights that together store `density` of their elements: of each
-///   min(1, ε (rows + cols) ÷ (rows · cols))
-/// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
-/// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
-/// density is in (0, 1].
-std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights,
-                                                       double density) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[erdos_renyi_densities] density ", density, " is outside (0, 1]"));
-  std::vector<double> densities(weights.size(), 0);
-  for (bool again = true; again;) {
-    again = false;
-    double elements = 0, sides = 0;  // to be stored, but for dense weights; of the other weights
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
-      elements += density * rows * cols - (densities[i] == 1 ? rows * cols : 0);
-      sides += densities[i] == 1 ? 0 : rows + cols;
-    }
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      if (densities[i] == 1) continue;
-      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
-      densities[i] = elements / sides * (rows + cols) / (rows * cols);
-      if (densities[i] >= 1) densities[i] = 1, again = true;
-    }
-  }
-  return densities;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/nn/transformer_config.hpp
-#ifndef TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
-#define TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// How a transformer knows the positions of tokens.
-///   learned   a vector for each position is added to the embedding (GPT-2, BERT)
-///   rotary    queries and keys are rotated (RoFormer: Su et al. 2021)
-///   none      not at all, or by a functor of the attention's scores, such as alibi
-enum class position_coding { learned, rotary, none };
-
-/// The shape of a transformer.
-struct transformer_config {
-  std::int64_t layers = 4;
-  std::int64_t hidden = 128;
-  std::int64_t heads = 4;
-  std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
-  std::int64_t context = 128;      // longest sequence
-  std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
-  std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
-  std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
-  bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
-  position_coding positions = position_coding::learned;
-  double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
-  bias_term bias = bias_term::present;
-  double dropout = 0;
-  double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
-  density_distribution densities = density_distribution::uniform;  // over these weights
-
-  /// Throws option_error for the first field that makes no sense.
-  void check() const {
-    const auto at_least_one = [](const char* name, std::int64_t value, std::int64_t most) {
-      if (value < 1 || value > most)
-        throw option_error(message("[transformer] ", name, " is ", value, ": it must be in 1 … ", most));
-    };
-    constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
-    at_least_one("layers", layers, most);
-    at_least_one("hidden", hidden, most);
-    at_least_one("heads", heads, most);
-    at_least_one("context", context, most - 1);
-    at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
-    at_least_one("feed_forward", feed_forward, most);
-    if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);
-    if (hidden % heads != 0)
-      throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
-                                 " heads do not divide: make it ", round_up(hidden, heads)));
-    if (key_heads != 0) static_cast<void>(attention_heads(int(heads), int(std::min(key_heads, most))));
-    if (positions == position_coding::rotary && hidden / heads % 2 != 0)
-      throw option_error(message("[transformer] heads have ", hidden / heads,
-                                 " features, of which rotary positions rotate pairs: make hidden ",
-                                 heads * round_up<std::int64_t>(hidden / heads, 2)));
-    if (!(rotary_base > 0))
-      throw option_error(message("[transformer] rotary_base is ", rotary_base, ": it must be positive"));
-    if (!(dropout >= 0 && dropout < 1))
-      throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
-    if (!(density > 0 && density <= 1))
-      throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
-  }
-
-  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
-  /// have the `density` of the configuration.
-  double density_of(std::int64_t rows, std::int64_t cols) const {
-    if (densities == density_distribution::uniform || density == 1) return density;
-    const matrix_shape all[] = {
-        {qkv_features(), hidden}, {hidden, hidden}, {inner(), hidden}, {hidden, inner()}};
-    const std::vector<double> shared = erdos_renyi_densities(all, density);
-    std::size_t i = 0;
-    while (i < 3 && !(all[i].rows == rows && all[i].cols == cols)) ++i;
-    return shared[i];
-  }
-
-  std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
-  /// Of queries, keys and values.
-  std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
-  std::int64_t inner() const { return detail::product(feed_forward, hidden); }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/attention.hpp
-#ifndef TESSERA_SINGLE_NN_ATTENTION
-#define TESSERA_SINGLE_NN_ATTENTION
-#include <cstdint>
-#include <type_traits>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
-///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax. One with members lists parts, as a layer does: its
-///   numbers
-///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
-///           gradients.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
-/// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
-/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
-/// positions, if any, rotate Q and K.
-template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
-struct multi_head_attention {
-  Linear qkv, out;
-  attention_heads heads = 1;
-  mask seen = mask::causal;
-  Score score = {};
-  rotary_positions<accumulator_t<T>> positions = {};
-  std::vector<pattern> blocks = {};
-
-  struct saved {
-    panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
-    panel_matrix<accumulator_t<T>> log_sums;
-  };
-  using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    static_assert(
-        std::is_empty_v<Score> || detail::has_parts<Score>,
-        "a score functor with members lists them: `static void parts(auto& each, auto& first, auto&...) "
-        "{ each.setting(\"slope\", first.slope); }`, so that checkpoints keep and compare them");
-    each.stacked("qkv", {first.heads.queries, first.heads.keys, first.heads.keys}, first.qkv, others.qkv...);
-    each("out", first.out, others.out...);
-    each.setting("heads", first.heads.queries);
-    each.setting("key_heads", first.heads.keys);
-    each.hyperparameter(first.heads, others.heads...);
-    each.setting("seen", first.seen, others.seen...);
-    each.setting("score", first.score, others.score...);
-    if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
-    each.setting("rotary_base", first.positions.base());
-    each.hyperparameter(first.positions, others.positions...);
-    each.setting("visible_blocks", first.blocks, others.blocks...);
-  }
-  static model_size size(transformer_config const& of) {
-    const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
-    if (constexpr int shared = element_traits<T>::features_a_lane; head % shared != 0)
-      throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
-                                 " share a lane: make hidden ",
-                                 of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size = model_size::of<T>()
-                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
-                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(qkv)
-                          .keeps(features)                                        // mixed
-                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
-                          .lends(features)  // the gradients of mixed and qkv
-                          .lends(qkv);
-    size.attention_multiply_adds = detail::product(2, features);
-    return size;
-  }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                     std::uint64_t number) {
-    multi_head_attention made{
-        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
-                       seed, 4 * number),
-        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
-                       4 * number + 1),
-        {int(of.heads), int(of.heads_of_keys())},
-        seen,
-        score_of(int(of.heads), seen)};
-    if (of.positions == position_coding::rotary)
-      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
-    return made;
-  }
-  std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
-
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.qkv, qkv.weight.rows(), tokens);
-    fit(s.mixed, out.weight.cols(), tokens);
-    fit(s.log_sums, heads.queries, tokens);
-  }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(s.qkv = qkv.value(x),
-                      when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
-                      attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
-  }
-  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-  /// From the gradient of `mixed` on.
-  void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
-                         destination<T> dx, gradients& g, pass<T> const& p) const;
-
- private:
-  static Score score_of(int heads, mask seen) {
-    if constexpr (std::is_aggregate_v<Score>)  // heads would be taken for its first member
-      return {};
-    else if constexpr (std::is_constructible_v<Score, int, mask>)
-      return Score(heads, seen);
-    else if constexpr (std::is_constructible_v<Score, int>)
-      return Score(heads);
-    else
-      return {};
-  }
-};
-
-template <element T, class Block, score_functor Score, class Linear>
-void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
-                                                            saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, score_functor Score, class Linear>
-void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,
-                                                             panel_matrix<T> const& dy, destination<T> dx,
-                                                             gradients& g, pass<T> const& p) const {
-  require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
-  const auto dmixed = p.borrow(out.weight.cols());
-  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
-  backward_of_heads(x, s, *dmixed, dx, g, p);
-}
-
-template <element T, class Block, score_functor Score, class Linear>
-void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matrix<T> const& x,
-                                                                      saved const& s,
-                                                                      panel_matrix<T> const& dmixed,
-                                                                      destination<T> dx, gradients& g,
-                                                                      pass<T> const& p) const {
-  const auto dqkv = p.borrow(qkv.weight.rows());
-  feature_vector<accumulator_t<T>>* dscore = nullptr;
-  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
-  run(p.ctx,
-      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
-                         dscore),
-      when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
-  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/combinators.hpp
-#ifndef TESSERA_SINGLE_NN_COMBINATORS
-#define TESSERA_SINGLE_NN_COMBINATORS
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <tuple>
-#include <utility>
-#include <vector>
-
-// Layers made of layers.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = x + layer(x); the sum is part of the layer's last statement.
-template <element T, class Layer> struct residual {
-  Layer layer;
-
-  using saved = typename Layer::saved;
-  using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("", of.layer...);
-    each.setting("residual", true);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Layer>
-void residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                 pass<T> const& p) const {
-  layer.forward(x, y.with(x), s, p);
-  y.add_term(p);
-}
-
-template <element T, class Layer>
-void residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                  destination<T> dx, gradients& g, pass<T> const& p) const {
-  layer.backward(x, s, dy, dx.with(dy), g.layer, p);
-  dx.add_term(p);
-}
-
-/// y = last(… second(first(x))): two or more layers on activations of T. Parameters are named `0.weight`, …
-template <element T, class... Layer> struct sequence {
-  static_assert(sizeof...(Layer) >= 2, "a sequence has two or more layers");
-  static constexpr std::size_t count = sizeof...(Layer);
-
-  std::tuple<Layer...> layers;
-
-  sequence() = default;
-  sequence(Layer... layer) : layers(std::move(layer)...) {}
-  sequence(std::tuple<Layer...> all) : layers(std::move(all)) {}
-
-  struct saved {
-    std::tuple<typename Layer::saved...> layers;
-    std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
-  };
-  using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
-
-  static void parts(auto& each, auto&... of) { each("", of.layers...); }
-  std::int64_t outputs(std::int64_t features) const {
-    std::apply([&](auto const&... layer) { ((features = layer.outputs(features)), ...); }, layers);
-    return features;
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-
- private:
-  template <std::size_t Index>
-  void forward_from(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    auto const& layer = std::get<Index>(layers);
-    if constexpr (Index + 1 == count) {
-      layer.forward(x, y, std::get<Index>(s.layers), p);
-    } else {
-      fit(s.between[Index], layer.outputs(x.features()), x.tokens());
-      layer.forward(x, s.between[Index], std::get<Index>(s.layers), p);
-      forward_from<Index + 1>(s.between[Index], y, s, p);
-    }
-  }
-  template <std::size_t Index>
-  void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                     gradients& g, pass<T> const& p) const {
-    auto const& layer = std::get<Index>(layers);
-    if constexpr (Index == 0) {
-      layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
-    } else {
-      const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
-      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
-                     p);
-      backward_from<Index - 1>(x, s, *between, dx, g, p);
-    }
-  }
-};
-
-template <element T, class... Layer>
-void sequence<T, Layer...>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                    pass<T> const& p) const {
-  forward_from<0>(x, y, s, p);
-}
-
-template <element T, class... Layer>
-void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                     destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("sequence", s.between.back().tokens(), dy.tokens());
-  backward_from<count - 1>(x, s, dy, dx, g, p);
-}
-
-/// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
-/// `prepare`.
-template <element T, class Layer>
-void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
-  if constexpr (requires { layer.recompute(x, s, p); }) {
-    layer.recompute(x, s, p);
-  } else if constexpr (requires { layer.prepare(x, s, p); }) {
-    layer.resize(s, x.tokens());
-    run(p.ctx, layer.prepare(x, s, p));
-  } else {
-    const auto y = p.borrow(layer.outputs(x.features()), x.tokens());
-    layer.forward(x, *y, s, p);
-  }
-}
-
-/// A layer that saves only its input, from which backward computes all other saved values again in borrowed
-/// memory (Chen et al. 2016). Results and gradients have the bits of `layer` alone.
-template <element T, class Layer> struct recomputed {
-  Layer layer;
-
-  struct saved {};
-  using gradients = recomputed<accumulator_t<T>, typename Layer::gradients>;
-
-  static void parts(auto& each, auto&... of) { each("", of.layer...); }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>().recomputed_part(Layer::size(of));
-  }
-  static recomputed random(transformer_config const& of, mask seen, std::uint64_t seed,
-                           std::uint64_t number) {
-    return {Layer::random(of, seen, seed, number)};
-  }
-  std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const;
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Layer>
-void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved&,
-                                   pass<T> const& p) const {
-  const auto s = p.template borrow_saved<typename Layer::saved>();
-  layer.forward(x, y, *s, p);
-}
-
-template <element T, class Layer>
-void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
-                                    destination<T> dx, gradients& g, pass<T> const& p) const {
-  const auto s = p.template borrow_saved<typename Layer::saved>();
-  nn::recompute(layer, x, *s, p);
-  layer.backward(x, *s, dy, dx, g.layer, p);
-}
-
-/// Consecutive layers, held by reference. Input and output have equally many features.
-template <element T, class Layer> struct layer_range {
-  std::span<Layer const> layers;
-
-  struct saved {
-    std::vector<typename Layer::saved> layers;
-    std::vector<panel_matrix<T>> between;  // result of layer i, input of layer i + 1
-  };
-  using gradients = std::span<typename Layer::gradients>;
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients g, pass<T> const& p) const;
-
- private:
-  /// Computes all layers but the last one, and returns its input.
-  panel_matrix<T> const& all_but_last(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    const std::size_t count = layers.size();
-    if (s.layers.size() < count) s.layers.resize(count);
-    if (s.between.size() + 1 < count) s.between.resize(count - 1);
-    panel_matrix<T> const* below = &x;
-    for (std::size_t i = 0; i + 1 < count; ++i) {
-      fit(s.between[i], x.features(), x.tokens());
-      layers[i].forward(*below, s.between[i], s.layers[i], p);
-      below = &s.between[i];
-    }
-    return *below;
-  }
-};
-
-template <element T, class Layer>
-void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                    pass<T> const& p) const {
-  panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
-}
-
-template <element T, class Layer>
-void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-  panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
-}
-
-template <element T, class Layer>
-void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                     destination<T> dx, gradients g, pass<T> const& p) const {
-  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-  panel_matrix<T> const* above = &dy;
-  for (std::size_t i = layers.size() - 1; i > 0; --i) {
-    panel_matrix<T>& below = above == &*a ? *b : *a;
-    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
-    above = &below;
-  }
-  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
-}
-
-/// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
-/// equally many features.
-template <element T, class Layer> struct stack {
-  std::vector<Layer> layers;
-  int segments = 0;  // runs of layers that save only their input, see `recomputed`; 0: layers save everything
-
-  struct saved {
-    typename layer_range<T, Layer>::saved kept;
-    std::vector<panel_matrix<T>> inputs;  // of all segments but the first
-    int segments = -1;                    // in forward; -1: before it
-  };
-  using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
-
-  static void parts(auto& each, auto&... of) { each("", of.layers...); }
-  /// The size of `layers` equal layers, with `features` features between them.
-  static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
-                         std::int64_t segments = 0) {
-    require_segments(segments, layers);
-    model_size size = model_size::of<T>();
-    if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
-    return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
-        .keeps(features, segments - 1)
-        .lends(features, 4);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  /// Throws option_error for a stack without layers, which would never write y, and for more segments than
-  /// layers.
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  /// Throws error unless `s` is of a forward with as many segments.
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-
- private:
-  void require_layers() const {
-    if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
-    require_segments(segments, std::ssize(layers));
-  }
-  static void require_segments(std::int64_t segments, std::int64_t layers) {
-    if (segments < 0 || segments > layers)
-      throw option_error(
-          message("[stack] ", segments, " segments of ", layers, " layers: 0 … ", layers, " are possible"));
-  }
-  void require_forward(saved const& s) const {
-    if (s.segments < 0) throw error("[stack] backward without a forward: these saved values are empty");
-    if (s.segments != segments)
-      throw error(message("[stack] backward in ", segments, " segments, but forward had ", s.segments,
-                          ": set `segments` before forward"));
-  }
-  layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
-    return {std::span(layers).subspan(first, last - first)};
-  }
-  std::size_t first_of(int segment) const {
-    return layers.size() * std::size_t(segment) / std::size_t(segments);
-  }
-  layer_range<T, Layer> segment(int i) const { return range(first_of(i), first_of(i + 1)); }
-  panel_matrix<T> const& input(panel_matrix<T> const& x, saved const& s, int i) const {
-    return i == 0 ? x : s.inputs[std::size_t(i - 1)];
-  }
-};
-
-template <element T, class Layer>
-void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  require_layers();
-  s.segments = segments;
-  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
-  s.inputs.resize(std::size_t(segments - 1));
-  for (int i = 0; i < segments; ++i) {
-    if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
-    segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
-                       *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
-  }
-}
-
-template <element T, class Layer>
-void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                               destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward(s);
-  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
-  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
-  panel_matrix<T> const* above = &dy;
-  for (int i = segments - 1; i >= 0; --i) {
-    panel_matrix<T>& below = above == &*a ? *b : *a;
-    const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
-    segment(i).recompute(input(x, s, i), *again, p);
-    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
-                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
-    above = &below;
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/cross_entropy.hpp
-#ifndef TESSERA_SINGLE_NN_CROSS_ENTROPY
-#define TESSERA_SINGLE_NN_CROSS_ENTROPY
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// The target of a token that has none.
-inline constexpr std::int32_t ignored = -1;
-
-/// The positions of a batch that have a target. Everything between the last layer and the loss is computed at
-/// these positions alone, so other tokens never meet the vocabulary.
-class counted_tokens {
- public:
-  void choose(std::span<std::int32_t const> targets) {
-    positions_.clear();
-    targets_.clear();
-    positions_.reserve(targets.size());
-    targets_.reserve(targets.size());
-    for (std::size_t t = 0; t < targets.size(); ++t)
-      if (targets[t] != ignored) {
-        positions_.push_back(std::int32_t(t));
-        targets_.push_back(targets[t]);
-      }
-    all_ = positions_.size() == targets.size();
-  }
-  /// All tokens count: nothing needs to be gathered.
-  bool all() const { return all_; }
-  std::int64_t count() const { return std::int64_t(positions_.size()); }
-  std::span<std::int32_t const> positions() const { return positions_; }
-  std::span<std::int32_t const> targets() const { return targets_; }
-
-  /// x itself if all tokens count, else `room`, filled with the tokens that count.
-  template <element T>
-  panel_matrix<T> const& pick(panel_matrix<T> const& x, panel_matrix<T>& room, pass<T> const& p) const {
-    if (all_) return x;
-    fit(room, x.features(), count());
-    run(p.ctx, gather_tokens(room, x, positions()));
-    return room;
-  }
-
- private:
-  std::vector<std::int32_t> positions_, targets_;
-  bool all_ = true;
-};
-
-/// The mean of -log softmax(logits)[target] over tokens.
-///   logits, dlogits (classes, tokens)   targets (tokens), 0 … classes - 1
-template <element T> struct cross_entropy {
-  struct saved {
-    token_vector<accumulator_t<T>> target, picked, largest, sum;
-    bool has_gradient = false;  // forward has computed dlogits
-  };
-
-  /// Includes the logits, whose memory later holds their gradient.
-  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_sums(4); }
-
-  /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
-  /// of a step. Subtracts the largest logit first, so that exp cannot overflow.
-  ///   dlogits   output: the gradient by the logits, (softmax - one-hot) loss_scale / count. Null in an
-  ///             evaluation. May be &logits if these are not read again, which saves a panel_matrix.
-  double forward(panel_matrix<T> const& logits, std::span<std::int32_t const> targets, double count,
-                 panel_matrix<T>* dlogits, saved& s, pass<T> const& p) const {
-    const std::int64_t tokens = logits.tokens();
-    if (std::int64_t(targets.size()) != tokens)
-      throw shape_error(message("[cross_entropy] ", targets.size(), " targets for ", tokens, " tokens"));
-    eval::require_indices("cross_entropy", "classes", targets, logits.features(),
-                          "; models leave out targets that are nn::ignored, -1");
-    s.has_gradient = dlogits != nullptr;
-    if (tokens == 0) return 0;
-    if (!(count > 0))
-      throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
-    for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
-    for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
-
-    const auto scores = named<"logits">(logits);
-    const auto one_hot = apply<ops::equal>(feature_number(), s.target);
-    const auto shifted = apply<ops::decay>(logits - s.largest);
-    const double slope = p.loss_scale / count;
-    const auto scale = local(slope / s.sum);
-    // In one run, so that a panel stays in the cache.
-    run(p.ctx,
-        in_one_pass(s.picked = sum_features(where(one_hot, scores, 0.0)), s.largest = max_features(scores)),
-        s.sum = sum_features(shifted),
-        when(dlogits, [&] { return *dlogits = shifted * scale - one_hot * slope; }));
-    return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
-  }
-  /// Throws error if the last forward computed no gradient, as in an evaluation.
-  static void require_gradient(saved const& s) {
-    if (!s.has_gradient)
-      throw error(
-          "[cross_entropy] backward without the gradient of a loss: it follows a forward whose pass has "
-          "purpose::training");
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/dropout.hpp
-#ifndef TESSERA_SINGLE_NN_DROPOUT
-#define TESSERA_SINGLE_NN_DROPOUT
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
-/// m is a function of (seed, layer, step, feature, token), so backward draws it again.
-///   layer   number of this dropout, unique in its model
-template <element T> struct dropout {
-  double rate = 0;
-  std::uint64_t layer = 0;
-
-  struct saved {};
-  using gradients = dropout<accumulator_t<T>>;
-
-  dropout() = default;
-  dropout(double drop_rate, std::uint64_t number) : rate(drop_rate), layer(number) {
-    if (!(rate >= 0 && rate < 1))
-      throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
-  }
-
-  static void parts(auto& each, auto&... of) {
-    each.training_setting("rate", of.rate...);
-    each.training_setting("layer", of.layer...);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-  bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
-
-  /// The expression x ∘ m / (1 - rate), for use in a statement.
-  template <class X> auto masked(X const& x, pass<T> const& p) const {
-    const random_stream random(p.seed, random_purpose::dropout, layer, p.step);
-    return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
-  }
-
-  /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
-  panel_matrix<T> const& gradient(panel_matrix<T> const& dy, panel_matrix<T>& room, pass<T> const& p) const {
-    if (!drops(p)) return dy;
-    run(p.ctx, room = masked(dy, p));
-    return room;
-  }
-
-  /// The statement make(branch), where `branch` is a value with or without dropout:
-  /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
-  template <class Value, class Make>
-  auto dropped(Value const& value, pass<T> const& p, Make const& make) const {
-    return when(drops(p), [&] { return make(masked(value, p)); }, [&] { return make(value); });
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
-    run(p.ctx, dropped(x * 1.0, p, [&](auto const& value) { return y = value; }));
-  }
-  void backward(panel_matrix<T> const&, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients&, pass<T> const& p) const {
-    saved none;
-    if (dx) forward(dy, dx, none, p);
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/initialisation.hpp
-#ifndef TESSERA_SINGLE_NN_INITIALISATION
-#define TESSERA_SINGLE_NN_INITIALISATION
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <string>
-
-// Initial values. The value of an element is a function of the seed, the number of its parameter, its row and
-// its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
-// dense model.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// A distribution of mean 0.
-///   normal             with the given deviation
-///   truncated_normal   normal, drawn again beyond two deviations
-///   xavier             uniform within ±√(6 / (rows + cols)) (Glorot, Bengio 2010, eq. 16)
-///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
-enum class distribution { normal, truncated_normal, xavier, he };
-
-/// Fills the stored blocks of a matrix.
-///   parameter   number of the matrix in the model, a key of its random numbers
-///   deviation   of the normal distributions
-///   factor      multiplies all values
-template <element T, class Block>
-void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
-                std::uint64_t parameter, double deviation = 0.02, double factor = 1) {
-  const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
-  const auto stream = [&](std::uint64_t attempt) {
-    return random_stream(seed, random_purpose::initial_values, parameter, attempt);
-  };
-  const random_stream first = stream(0);
-  const auto draw = [&](std::uint64_t i) {
-    if (from == distribution::xavier) return (2 * first.uniform(i) - 1) * std::sqrt(6 / (rows + cols));
-    if (from == distribution::he) return first.normal(i) * std::sqrt(2 / cols);
-    double value = first.normal(i);
-    if (from == distribution::truncated_normal)
-      for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
-    return value * deviation;
-  };
-  matrix.generate([&](std::int64_t i, std::int64_t j) {
-    return factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j));
-  });
-}
-
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
-/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
-/// slimmable layers are 1.
-template <class Model>
-void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
-                            distribution from = distribution::normal, double deviation = 0.02) {
-  std::uint64_t number = 0;
-  for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
-    using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    const std::string text = name.text();
-    if constexpr (requires { parameter.pattern(); }) {
-      const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
-      initialise(parameter, from, seed, number, deviation,
-                 ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
-    } else {
-      const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
-      std::ranges::fill(parameter, multiplies ? T(1) : T(0));
-    }
-    ++number;
-  });
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/visible_blocks.hpp
-#ifndef TESSERA_SINGLE_NN_VISIBLE_BLOCKS
-#define TESSERA_SINGLE_NN_VISIBLE_BLOCKS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <vector>
-
-// Layers that train more blocks than they compute with: beside the layer that is trained they keep a visible
-// one, of the same type, with the blocks that were chosen. Forward and the gradient by the input are those of
-// the visible layer; its backward is given the gradients of the trained one, so that weight gradients are
-// sampled at all trained blocks. The visible layer is a frozen part: checkpoints keep it, with its patterns.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace detail {
-
-/// Whether a parameter is a weight whose blocks are chosen; all other parameters are visible as they are.
-template <class Parameter> bool is_chosen(parameter_name const& name) {
-  return is_matrix<Parameter> && name.role() == parameter_role::weight;
-}
-
-/// The pattern of the `density` · (blocks of the grid) stored blocks of a matrix that are left without the
-/// least ones. Throws option_error if fewer are stored.
-///   least_of(count)   marks by slot: 1 for the `count` least blocks
-template <class Matrix, class Least>
-pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
-                        Least&& least_of) {
-  pattern const& stored = of.pattern();
-  const std::int64_t grid = std::int64_t{stored.block_rows()} * stored.block_cols(),
-                     count = tessera::detail::blocks_at(layer, density, grid);
-  if (count > stored.blocks())
-    throw option_error(message("[", layer, "] the forward density ", density, " is ", count, " of ", grid,
-                               " blocks of ", name.text(), ", but the update pattern stores only ",
-                               stored.blocks(), ": the forward density may be at most ",
-                               double(stored.blocks()) / double(grid)));
-  return count == stored.blocks() ? stored
-                                  : tessera::detail::without(stored, least_of(stored.blocks() - count));
-}
-
-/// Copies the blocks that `to` stores; drops those that `from` does not store.
-template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
-  bool all = true;
-  for (int i = 0; i < to.pattern().block_rows(); ++i) {
-    const auto columns = from.pattern().row(i);
-    const std::int64_t first = from.pattern().first_slot(i);
-    std::int64_t slot = to.pattern().first_slot(i);
-    auto at = columns.begin();
-    for (const std::int32_t j : to.pattern().row(i)) {
-      while (at != columns.end() && *at < j) ++at;
-      const bool found = at != columns.end() && *at == j;
-      if (found) std::ranges::copy(from.at_slot(first + (at - columns.begin())), to.at_slot(slot).begin());
-      all = all && found;
-      ++slot;
-    }
-  }
-  if (!all) to.set_pattern(to.pattern() & from.pattern());
-}
-
-/// Copies a parameter that is visible as it is.
-template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
-  if (from.size() == to.size())
-    std::copy(from.begin(), from.end(), to.begin());
-  else
-    to = from;
-}
-
-}}}}  // namespace tessera::TESSERA_ISA::nn::detail
-#endif
-
-// ---- tessera/nn/edge_popup.hpp
-#ifndef TESSERA_SINGLE_NN_EDGE_POPUP
-#define TESSERA_SINGLE_NN_EDGE_POPUP
-#include <algorithm>
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-namespace detail {
-
-/// Makes a layer the zeros of another one's shape; it may have had any, and allocates only for a new one.
-struct make_zeros : widen {
-  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
-    if constexpr (is_matrix<From>) {
-      if (from.rows() != to.rows() || from.cols() != to.cols() || !(from.pattern() == to.pattern()))
-        to = To(from.rows(), from.cols(), from.pattern());
-    } else if (from.size() != to.size()) {
-      to = To(from.size());
-    }
-    std::fill(to.begin(), to.end(), typename To::value_type{});
-  }
-  template <class From, class To> void optional(parameter_name const& name, From const& from, To& to) {
-    parameter(name, from.vector, to.vector);
-    to.term = from.term;
-  }
-};
-
-}  // namespace detail
-
-/// Edge-popup (Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?", §3.2): random
-/// weights stay as they are; each has a score, which is trained, and the blocks of greatest score are
-/// visible. The gradient of a score goes straight through the choice: ds = dw ∘ w at all stored blocks.
-///   `edge_popup<float, mlp<float, block>>(layer, 0.5, seed)`: of the weights of `layer`, dense or sparse,
-///   0.5 of the blocks of each grid are visible.
-/// The score of a block is the sum of its elements' scores; the authors' code ranks magnitudes of scores, the
-/// paper scores. Biases and gains have no scores, they are trained as ever; freeze them by their names if all
-/// shall be random. Visible blocks are chosen in refresh, which training calls.
-template <element T, class Layer> struct edge_popup {
-  Layer scores;        // trained: a score in the place of each weight, and all other parameters
-  Layer weights;       // of which only the weights are used
-  Layer visible;       // the weights at the chosen blocks
-  double density = 1;  // of the visible blocks in those of the grid
-
-  using saved = typename Layer::saved;
-  using gradients = edge_popup<accumulator_t<T>, typename Layer::gradients>;
-
-  edge_popup() = default;
-  /// Scores are drawn as weights would be (He et al. 2015). Throws option_error unless the density is in
-  /// (0, 1] and at most the density of each weight.
-  edge_popup(Layer layer, double visible_density, std::uint64_t seed)
-      : scores(std::move(layer)), weights(scores), visible(scores), density(visible_density) {
-    std::uint64_t number = 0;
-    for_each_parameter(scores, [&](parameter_name const& name, auto& score) {
-      if constexpr (is_matrix<decltype(score)>)
-        if (detail::is_chosen<decltype(score)>(name)) initialise(score, distribution::he, seed, number++);
-    });
-    refresh(0);
-  }
-
-  static void parts(auto& each, auto&... of) {
-    each("scores", of.scores...);
-    each.frozen("weights", of.weights...);
-    each.frozen("visible", of.visible...);
-    each.setting("visible_density", of.density...);
-  }
-  std::int64_t outputs(std::int64_t features) const { return scores.outputs(features); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    visible.forward(x, y, s, p);
-  }
-  /// Observers of weight gradients do not see this backward: weights have no gradients.
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const {
-    const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
-    detail::make_zeros action;
-    detail::walk(parameter_name(), action, weights, *of_weights);
-    pass<T> unobserved = p;
-    unobserved.weight_gradients = {};
-    visible.backward(x, s, dy, dx, *of_weights, unobserved);
-    for_each_parameter(
-        weights,
-        [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
-          if constexpr (is_matrix<decltype(w)>)
-            if (detail::is_chosen<decltype(w)>(name))
-              return run(p.ctx, ds = stored_values(ds) + stored_values(dw) * stored_values(w));
-          run(p.ctx, ds = stored_values(ds) + stored_values(dw));
-        },
-        *of_weights, g.scores);
-  }
-
-  /// Makes the visible layer follow the scores. Throws error if scores and weights are no longer stored at
-  /// the same blocks: their patterns must not evolve.
-  void refresh(std::int64_t) {
-    for_each_parameter(
-        scores,
-        [&](parameter_name const& name, auto const& score, auto const& weight, auto& to) {
-          if constexpr (is_matrix<decltype(score)>)
-            if (detail::is_chosen<decltype(score)>(name)) {
-              if (!(score.pattern() == weight.pattern()))
-                throw error(message("[edge_popup] the scores of ", name.text(),
-                                    " have another pattern than the weights, which never change: keep their "
-                                    "patterns from evolving, by a parameter group"));
-              const std::vector<double> sums = block_sums(score);
-              to.set_pattern(detail::greatest_blocks(
-                  "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
-              return detail::copy_blocks(weight, to);
-            }
-          detail::copy_all(score, to);
-        },
-        weights, visible);
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/embedding.hpp
-#ifndef TESSERA_SINGLE_NN_EMBEDDING
-#define TESSERA_SINGLE_NN_EMBEDDING
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y(:, t) = row ids[t] of a table.
-///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
-/// A table that also serves as the output weight has this one owner.
-template <element T> struct embedding {
-  dense_matrix<T> table;
-
-  using gradients = embedding<accumulator_t<T>>;
-
-  embedding() = default;
-  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
-
-  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
-  /// `uses` is 1 if the table is also the output weight, else 0.
-  static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
-    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
-                                      uses);
-  }
-
-  void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
-    run(p.ctx, gather_rows(y, table, ids));
-  }
-  void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
-                pass<T> const& p) const {
-    run(p.ctx, scatter_rows(g.table, dy, ids));
-  }
-};
-
-/// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
-template <element T>
-void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const char* what = "token ids") {
-  if (std::int64_t(ids.size()) != p.tokens())
-    throw shape_error(
-        message("[embedding] ", ids.size(), " ", what, " for a batch of ", p.tokens(), " tokens"));
-}
-
-/// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
-/// is longer than `context`.
-inline void list_positions(sequences const& batch, std::int64_t context,
-                           std::vector<std::int32_t>& positions) {
-  positions.resize(std::size_t(batch.tokens()));
-  for (std::int64_t i = 0; i < batch.count(); ++i) {
-    if (batch.length(i) > context)
-      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
-                                " tokens but the context is ", context));
-    for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
-      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/sequence_head.hpp
-#ifndef TESSERA_SINGLE_NN_SEQUENCE_HEAD
-#define TESSERA_SINGLE_NN_SEQUENCE_HEAD
-#include <cstdint>
-#include <numeric>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Says to which class each sequence of an encoder belongs: softmax(V tanh(W h + b) + c), where h is the
-/// result for its first token, [CLS] (Devlin et al. 2019, §3.1).
-///   W (hidden, hidden), V (classes, hidden): dense
-template <element T> struct sequence_head {
-  using dense = linear<T, block_shape<granule>>;
-
-  dense pooler, classifier;
-  dropout<T> pooled_dropout;
-
-  struct saved {
-    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
-    counted_tokens labels;
-    panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
-    panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
-  };
-  using gradients = sequence_head<accumulator_t<T>>;
-
-  sequence_head() = default;
-  sequence_head(std::int64_t hidden, std::int64_t classes, dropout<T> of_pooled)
-      : pooler(hidden, hidden), classifier(classes, hidden), pooled_dropout(of_pooled) {}
-
-  static void parts(auto& each, auto&... of) {
-    each.dense("pooler", of.pooler...);
-    each.dense("classifier", of.classifier...);
-    each("pooled_dropout", of.pooled_dropout...);
-  }
-  /// Its products are for each sequence, not for each token: they are not counted.
-  static model_size size(std::int64_t hidden, std::int64_t classes) {
-    constexpr block_size block = block_size_of<block_shape<granule>>();
-    return model_size::of<T>()
-        .matrix(hidden, hidden, 1, block, 0)
-        .vector(hidden)
-        .matrix(classes, hidden, 1, block, 0)
-        .vector(classes);
-  }
-
-  std::int64_t classes() const { return classifier.weight.rows(); }
-
-  /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
-  ///   top      (hidden, tokens), the result of the encoder
-  ///   labels   (sequences) 0 … classes - 1; sequences that are labelled have a token
-  double forward(panel_matrix<T> const& top, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
-                 double count) const {
-    if (std::int64_t(labels.size()) != p.sequences.count())
-      throw shape_error(
-          message("[sequence_head] ", labels.size(), " labels for ", p.sequences.count(), " sequences"));
-    s.labels.choose(labels);
-    list_first_tokens(s.labels.positions(), s, p);
-    compute(top, s.logits, s, p);
-    return cross_entropy<T>().forward(s.logits, s.labels.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
-  /// Logits (classes, sequences).
-  void predict(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    std::vector<std::int32_t> all(std::size_t(p.sequences.count()));
-    std::iota(all.begin(), all.end(), 0);
-    s.loss.has_gradient = false;
-    list_first_tokens(all, s, p);
-    compute(top, logits, s, p);
-  }
-
-  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens.
-  void backward(saved const& s, panel_matrix<T>& dtop, gradients& g, pass<T> const& p) const {
-    cross_entropy<T>::require_gradient(s.loss);
-    const std::int64_t hidden = s.first.features(), count = s.first.tokens();
-    const auto dpooled = p.borrow(hidden, count), dfirst = p.borrow(hidden, count);
-    const bool drops = pooled_dropout.drops(p);
-    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
-    if (drops) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
-    run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
-    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
-    run(p.ctx, scatter_tokens(dtop, *dfirst, s.firsts));
-  }
-
- private:
-  static void list_first_tokens(std::span<std::int32_t const> chosen, saved& s, pass<T> const& p) {
-    s.firsts.clear();
-    for (const std::int32_t i : chosen) {
-      if (p.sequences.length(i) == 0)
-        throw shape_error(message("[sequence_head] sequence ", i, " is empty: it has no first token"));
-      s.firsts.push_back(std::int32_t(p.sequences.begin(i)));
-    }
-  }
-  void compute(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-    const auto count = std::int64_t(s.firsts.size());
-    for (auto* each : {&s.first, &s.pooled}) fit(*each, top.features(), count);
-    fit(logits, classes(), count);
-    run(p.ctx, gather_tokens(s.first, top, s.firsts));
-    run(p.ctx, s.pooled = tanh(pooler.value(s.first)));
-    const bool drops = pooled_dropout.drops(p);
-    if (drops) {
-      fit(s.dropped, top.features(), count);
-      run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
-    }
-    run(p.ctx, logits = classifier.value(drops ? s.dropped : s.pooled));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/token_prediction.hpp
-#ifndef TESSERA_SINGLE_NN_TOKEN_PREDICTION
-#define TESSERA_SINGLE_NN_TOKEN_PREDICTION
-#include <cstdint>
-#include <span>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// The end of a model that predicts tokens, from the result of its last layer, `top` (hidden, tokens), to the
-/// loss. The model computes logits (vocabulary, tokens) of some tokens of it, x; others never meet the
-/// vocabulary.
-template <element T> struct token_prediction {
-  struct saved {
-    panel_matrix<T> counted;  // the columns of top that have a target
-    counted_tokens targets;
-    panel_matrix<T> logits;  // after a training forward their gradient
-    typename cross_entropy<T>::saved loss;
-  };
-
-  /// The loss of the tokens that s.targets has chosen: see cross_entropy.
-  ///   compute   compute(x, logits)
-  template <class Compute>
-  static double forward(panel_matrix<T> const& top, std::int64_t vocabulary, saved& s, pass<T> const& p,
-                        double count, Compute&& compute) {
-    panel_matrix<T> const& x = s.targets.pick(top, s.counted, p);
-    fit(s.logits, vocabulary, x.tokens());
-    compute(x, s.logits);
-    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
-                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
-  }
-
-  /// The gradient dtop by top. Throws error unless the forward was that of a training pass.
-  ///   compute   compute(x, dx): the gradient by x, out of that by the logits, which is s.logits
-  template <class Compute>
-  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, pass<T> const& p,
-                       Compute&& compute) {
-    cross_entropy<T>::require_gradient(s.loss);
-    if (s.targets.all()) return compute(top, dtop);
-    const auto dcounted = p.borrow(top.features(), s.targets.count());
-    compute(s.counted, *dcounted);
-    run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
-  }
-
-  /// The logits of the tokens at some positions.
-  template <class Compute>
-  static void predict(panel_matrix<T> const& top, std::span<std::int32_t const> positions,
-                      std::int64_t vocabulary, panel_matrix<T>& logits, saved& s, pass<T> const& p,
-                      Compute&& compute) {
-    s.loss.has_gradient = false;
-    fit(s.counted, top.features(), std::int64_t(positions.size()));
-    fit(logits, vocabulary, std::int64_t(positions.size()));
-    run(p.ctx, gather_tokens(s.counted, top, positions));
-    compute(s.counted, logits);
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/mlp.hpp
-#ifndef TESSERA_SINGLE_NN_MLP
-#define TESSERA_SINGLE_NN_MLP
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default Op is within 6e-7 of ops::gelu
-/// and three to four times as fast, which saves 7 % of a step of a sparse layer.
-///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
-/// Only z is saved; f(z) stays in the cache, and backward computes it again.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
-template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
-struct mlp {
-  using activation = Op;
-
-  Linear up, down;
-
-  struct saved {
-    panel_matrix<T> z;
-  };
-  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("up", of.up...);
-    each("down", of.down...);
-    each.setting("activation", Op());
-  }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
-        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner())      // z
-        .lends(of.inner(), 2);  // f(z) and the gradient of z
-  }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           4 * number + 2),
-            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
-                           4 * number + 3)};
-  }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
-
-  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, class Op, class Linear>
-void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                        pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, class Op, class Linear>
-void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                         destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("mlp", x, dy);
-  require_forward("mlp", s.z.tokens(), dy.tokens());
-  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-             dz_room = p.borrow(up.weight.rows(), dy.tokens());
-  panel_matrix<T>&h = *h_room, &dz = *dz_room;
-  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-      dx = up.input_gradient(dz));
-  down.add_weight_gradient(dy, h, g.down, p);
-  up.add_weight_gradient(dz, x, g.up, p);
-}
-
-/// First number of the random patterns of gates, beyond the numbers of all other matrices.
-inline constexpr std::uint64_t gate_patterns = std::uint64_t(1) << 32;
-
-/// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
-///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
-template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
-  Linear gate, up, down;
-
-  struct saved {
-    panel_matrix<T> z, u;
-  };
-  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("gate", of.gate...);
-    each("up", of.up...);
-    each("down", of.down...);
-    each.setting("activation", Op());
-  }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
-        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner(), 2)   // z, u
-        .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
-  }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static gated_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, number);
-    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           gate_patterns + number),
-            two.up, two.down};
-  }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
-
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.z, gate.weight.rows(), tokens);
-    fit(s.u, up.weight.rows(), tokens);
-  }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
-    return statements(s.z = gate.value(x), s.u = up.value(x));
-  }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, class Op, class Linear>
-void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                              pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, class Op, class Linear>
-void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
-                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
-                                               pass<T> const& p) const {
-  dx.require_apart("gated_mlp", x, dy);
-  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-  const std::int64_t hidden = up.weight.rows();
-  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
-             du_room = p.borrow(hidden, dy.tokens());
-  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-  const auto dh = local(down.input_gradient(dy));
-  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
-      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
-  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-  down.add_weight_gradient(dy, h, g.down, p);
-  gate.add_weight_gradient(dz, x, g.gate, p);
-  up.add_weight_gradient(du, x, g.up, p);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/norm.hpp
-#ifndef TESSERA_SINGLE_NN_NORM
-#define TESSERA_SINGLE_NN_NORM
-#include <algorithm>
-#include <cstdint>
-
-// `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
-// value is then an elementwise expression: the next product computes it panel by panel, and backward computes
-// it again, so normalised activations are never saved.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
-///   x, y (features, tokens)   w, b (features)
-template <element T> struct layer_norm {
-  feature_vector<accumulator_t<T>> weight, bias;
-  bias_term has_bias = bias_term::present;
-  double epsilon = 1e-5;
-
-  struct saved {
-    token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
-  };
-  using gradients = layer_norm<accumulator_t<T>>;
-
-  layer_norm() = default;
-  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present)
-      : weight(features), bias(features), has_bias(with_bias) {
-    std::ranges::fill(weight, accumulator_t<T>(1));
-  }
-
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each("bias", optional(of.bias, of.has_bias)...);
-    each.setting("epsilon", of.epsilon...);
-  }
-  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
-    model_size size = model_size::of<T>().vector(features).keeps_sums(2);
-    return with_bias == bias_term::present ? size.vector(features) : size;
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.mean, tokens);
-    fit(s.scale, tokens);
-  }
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    return statements(s.mean = mean_features(x),
-                      s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
-  }
-  auto value(panel_matrix<T> const& x, saved const& s) const {
-    return (x - s.mean) * s.scale * weight + bias;
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T>
-void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T>
-void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                             destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("layer_norm", s.mean.size(), dy.tokens());
-  const auto dz = named<"dy">(dy);
-  const auto n = named<"n">((x - s.mean) * s.scale);
-  const auto d = named<"d">(dz * weight);
-  const double share = 1 / double(x.features());
-  const auto sum_d = local(sum_features(d));
-  const auto sum_dn = local(sum_features(d * n));
-  const auto mean_d = local(s.scale * (share * sum_d));
-  const auto slope = local(square(s.scale) * (share * sum_dn));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
-      dx = s.scale * d - mean_d - slope * (x - s.mean));
-}
-
-/// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
-///   x, y (features, tokens)   w (features)
-template <element T> struct rms_norm {
-  feature_vector<accumulator_t<T>> weight;
-  double epsilon = 1e-5;
-
-  struct saved {
-    token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
-  };
-  using gradients = rms_norm<accumulator_t<T>>;
-
-  rms_norm() = default;
-  /// Has no bias, whatever the bias_term.
-  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent) : weight(features) {
-    std::ranges::fill(weight, accumulator_t<T>(1));
-  }
-
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each.setting("epsilon", of.epsilon...);
-  }
-  static model_size size(std::int64_t features, bias_term = bias_term::absent) {
-    return model_size::of<T>().vector(features).keeps_sums(1);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  void resize(saved& s, std::int64_t tokens) const { fit(s.scale, tokens); }
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    return s.scale = rsqrt(mean_features(square(x)) + epsilon);
-  }
-  auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T>
-void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T>
-void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                           destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("rms_norm", s.scale.size(), dy.tokens());
-  const auto dn = named<"dn">(dy * x * s.scale);
-  const auto sum_dn = local(sum_features(dn * weight));
-  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/transformer_block.hpp
-#ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
-#define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
-enum class norm_order { pre, post };
-
-/// Attention A and an MLP M, each with a residual connection.
-///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
-///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
-/// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
-template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
-          class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
-struct transformer_block {
-  static constexpr norm_order order = Order;
-  static constexpr bool is_pre = Order == norm_order::pre;
-
-  Norm norm1;
-  Attention attention;
-  dropout<T> attention_dropout;
-  Norm norm2;
-  Mlp mlp;
-  dropout<T> mlp_dropout;
-
-  struct saved {
-    typename Norm::saved norm1, norm2;
-    typename Attention::saved attention;
-    typename Mlp::saved mlp;
-    panel_matrix<T> h, v;  // v: post only
-  };
-  using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
-                                      typename Mlp::gradients, typename Attention::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("order", Order);
-    each("norm1", of.norm1...);
-    each("attention", of.attention...);
-    each("attention_dropout", of.attention_dropout...);
-    each("norm2", of.norm2...);
-    each("mlp", of.mlp...);
-    each("mlp_dropout", of.mlp_dropout...);
-  }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Norm::size(of.hidden, of.bias), 2)
-        .part(Attention::size(of))
-        .part(Mlp::size(of))
-        .keeps(of.hidden, is_pre ? 1 : 2)  // h, v
-        .lends(of.hidden, 4);
-  }
-  /// Zeros on random patterns; gains are 1.
-  ///   number   number of this block in the model, a key of its random choices
-  static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                  std::uint64_t number) {
-    return {Norm(of.hidden, of.bias),      Attention::random(of, seen, seed, number),
-            {of.dropout, 2 * number + 1},  Norm(of.hidden, of.bias),
-            Mlp::random(of, seed, number), {of.dropout, 2 * number + 2}};
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  void resize(saved& s, std::int64_t tokens) const {
-    norm1.resize(s.norm1, tokens);
-    attention.resize(s.attention, tokens);
-    fit(s.h, mlp.outputs(0), tokens);
-    norm2.resize(s.norm2, tokens);
-    mlp.resize(s.mlp, tokens);
-    if (!is_pre) fit(s.v, mlp.outputs(0), tokens);
-  }
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    const auto add_to_x = [&](auto const& branch) { return s.h = x + branch; };
-    if constexpr (is_pre) {
-      const auto n1 = norm1.value(x, s.norm1), n2 = norm2.value(s.h, s.norm2);
-      return statements(norm1.prepare(x, s.norm1, p), attention.prepare(n1, s.attention, p),
-                        attention_dropout.dropped(attention.value(n1, s.attention), p, add_to_x),
-                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p));
-    } else {
-      const auto n = norm1.value(s.h, s.norm1);
-      const auto add_to_n = [&](auto const& branch) { return s.v = n + branch; };
-      return statements(attention.prepare(x, s.attention, p),
-                        attention_dropout.dropped(attention.value(x, s.attention), p, add_to_x),
-                        norm1.prepare(s.h, s.norm1, p), mlp.prepare(n, s.mlp, p),
-                        mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
-                        norm2.prepare(s.v, s.norm2, p));
-    }
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
-void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
-                                                                       destination<T> y, saved& s,
-                                                                       pass<T> const& p) const {
-  resize(s, x.tokens());
-  panel_matrix<T>& to = *y.to();
-  if constexpr (is_pre)
-    run(p.ctx, prepare(x, s, p),
-        mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                            [&](auto const& branch) { return to = s.h + branch; }));
-  else
-    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
-  y.add_term(p);
-}
-
-template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
-void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
-                                                                        saved const& s,
-                                                                        panel_matrix<T> const& dy,
-                                                                        destination<T> dx, gradients& g,
-                                                                        pass<T> const& p) const {
-  require_forward("transformer_block", s.h.tokens(), dy.tokens());
-  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
-  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
-  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
-  if constexpr (is_pre) {
-    run(p.ctx, n = norm2.value(s.h, s.norm2));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
-    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
-    run(p.ctx, n = norm1.value(x, s.norm1));
-    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
-    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
-  } else {
-    panel_matrix<T>& dv = dh;
-    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
-    run(p.ctx, n = norm1.value(s.h, s.norm1));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
-    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
-    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                       p);
-  }
-  dx.add_term(p);
-}
-
-/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
-/// Norms and the products of attention with itself stay in the element of the weights.
-template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
-          class Block = typename Linear::block>
-using transformer_block_of =
-    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
-                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/encoder.hpp
-#ifndef TESSERA_SINGLE_NN_ENCODER
-#define TESSERA_SINGLE_NN_ENCODER
-#include <algorithm>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
-///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
-template <element T, class Op> struct masked_token_head {
-  linear<T, block_shape<granule>> transform;
-  layer_norm<T> norm;
-  feature_vector<accumulator_t<T>> bias;
-
-  struct saved {
-    panel_matrix<T> z, activated;
-    typename layer_norm<T>::saved norm;
-  };
-  using gradients = masked_token_head<accumulator_t<T>, Op>;
-
-  masked_token_head() = default;
-  masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
-      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {}
-
-  static void parts(auto& each, auto&... of) {
-    each.dense("transform", of.transform...);
-    each("norm", of.norm...);
-    each("bias", of.bias...);
-    each.setting("activation", Op());
-  }
-  static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
-    return model_size::of<T>()
-        .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
-        .part(layer_norm<T>::size(hidden))
-        .vector(vocabulary)
-        .keeps(hidden, 2);  // z, activated
-  }
-
-  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const;
-  /// Also adds to dtable, the gradient by the table.
-  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Op>
-void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  fit(s.z, x.features(), x.tokens());
-  fit(s.activated, x.features(), x.tokens());
-  norm.resize(s.norm, x.tokens());
-  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
-      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
-}
-
-template <element T, class Op>
-void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
-                                        pass<T> const& p) const {
-  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
-      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
-  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-  transform.backward(x, {}, *dz, dx, g.transform, p);
-}
-
-/// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
-/// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
-/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
-///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
-template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
-struct encoder_body {
-  using value_type = T;
-  using block = Block;
-  using layer = Layer;
-
-  /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
-  struct input {
-    std::span<std::int32_t const> ids, segments = {};
-  };
-
-  transformer_config config;
-  embedding<T> token_embedding, position_embedding, segment_embedding;
-  layer_norm<T> embedding_norm;
-  dropout<T> embedding_dropout;
-  stack<T, Layer> blocks;
-
-  struct saved {
-    std::vector<std::int32_t> positions, first_segment;
-    panel_matrix<T> summed, embedded, top;
-    typename layer_norm<T>::saved embedding_norm;
-    typename stack<T, Layer>::saved blocks;
-  };
-  using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
-
-  encoder_body() = default;
-  /// Random patterns; values are zeros.
-  encoder_body(transformer_config const& of, std::uint64_t seed)
-      : config(of), token_embedding(of.vocabulary, of.hidden) {
-    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    segment_embedding = embedding<T>(config.segment_types, config.hidden);
-    embedding_norm = layer_norm<T>(config.hidden);
-    embedding_dropout = {config.dropout, 0};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(Layer::random(config, mask::bidirectional, seed, std::uint64_t(i)));
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    each.hyperparameter(first.config, others.config...);
-    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
-    if (first.has_positions())
-      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
-    if (first.config.segment_types > 0)
-      each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
-    each("embedding_norm", first.embedding_norm, others.embedding_norm...);
-    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
-    each("block", first.blocks, others.blocks...);
-  }
-  bool has_positions() const { return config.positions == position_coding::learned; }
-  /// Throws option_error if the configuration makes no sense.
-  ///   uses       products of the token table with each token
-  ///   segments   see stack
-  static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
-    of.check();
-    return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
-        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
-        .part(layer_norm<T>::size(of.hidden))
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
-        .lends(of.hidden, 2);  // gradients
-  }
-
-  /// Computes s.top (hidden, tokens), the result for each token.
-  void encode(input const& in, saved& s, pass<T> const& p) const;
-  /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
-  void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
-                       pass<T> const& p) const;
-
- protected:
-  /// That of a head for sequences; no layer has its number.
-  static dropout<T> pooled_dropout(transformer_config const& of) {
-    return {of.dropout, 1 + 4 * std::uint64_t(of.layers)};
-  }
-
- private:
-  static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
-    return in.segments.empty() ? s.first_segment : in.segments;
-  }
-};
-
-template <element T, class Block, class Layer>
-void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
-  require_tokens(in.ids, p);
-  list_positions(p.sequences, config.context, s.positions);
-  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
-  run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
-      when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
-  if (config.segment_types > 0) {
-    if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
-    run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
-  }
-  embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
-  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-  blocks.forward(s.embedded, s.top, s.blocks, p);
-}
-
-template <element T, class Block, class Layer>
-void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
-                                                    gradients& g, pass<T> const& p) const {
-  const auto dx = p.borrow(config.hidden);
-  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
-  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
-  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
-  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
-      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
-  if (config.segment_types > 0)
-    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
-}
-
-/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
-/// token table, and, if the configuration says so, whether the second segment of a sequence follows the
-/// first.
-///   Op   activation of the head
-template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
-          class Op = ops::gelu_polynomial>
-struct encoder : encoder_body<T, Block, Layer> {
-  using body = encoder_body<T, Block, Layer>;
-  using body::config, body::token_embedding;
-  using typename body::input;
-
-  /// The classes of next-sentence prediction.
-  static constexpr std::int32_t is_next = 0, is_not_next = 1;
-
-  masked_token_head<T, Op> head;
-  sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
-
-  struct saved : body::saved, token_prediction<T>::saved {
-    typename masked_token_head<T, Op>::saved head;
-    typename sequence_head<T>::saved next_sentence;
-  };
-  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
-
-  encoder() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
-  explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
-    if (config.next_sentence) next_sentence = {config.hidden, 2, body::pooled_dropout(config)};
-    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    body::parts(each, first, others...);
-    each("head", first.head, others.head...);
-    if (first.config.next_sentence) each("next_sentence", first.next_sentence, others.next_sentence...);
-  }
-  /// Throws option_error if the configuration makes no sense.
-  ///   segments   see stack
-  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
-    return body::size(of, 1, segments)
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
-        .part(cross_entropy<T>::size(of.vocabulary))
-        .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
-        .checked();
-  }
-
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
-  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
-  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
-  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
-                 double count = 1) const;
-
-  /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
-  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
-  ///   labels (sequences)   is_next, is_not_next or `ignored`
-  /// Throws option_error if the configuration has no next_sentence.
-  double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
-                 saved& s, pass<T> const& p, double count = 1) const;
-
-  /// Logits (2, sequences) of the next sentences.
-  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
-
-  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
-  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const;
-
-  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
-
- private:
-  static transformer_config const& checked(transformer_config const& of) {
-    static_cast<void>(size(of));
-    return of;
-  }
-};
-
-template <element T, class Block, class Layer, class Op>
-double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets, saved& s,
-                                             pass<T> const& p, double count) const {
-  require_tokens(targets, p, "targets");
-  s.targets.choose(targets);
-  s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
-  this->encode(in, s, p);
-  return token_prediction<T>::forward(
-      s.top, config.vocabulary, s, p, count,
-      [&](auto const& x, auto& logits) { head.forward(token_embedding.table, x, logits, s.head, p); });
-}
-
-template <element T, class Block, class Layer, class Op>
-double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets,
-                                             std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
-                                             double count) const {
-  if (!config.next_sentence)
-    throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
-  const double masked = forward(in, targets, s, p, count);
-  const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
-  if (labelled == 0 || s.targets.count() == 0) return masked;
-  return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
-                                        count * labelled / double(s.targets.count()));
-}
-
-template <element T, class Block, class Layer, class Op>
-void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>& logits, saved& s,
-                                                pass<T> const& p) const {
-  s.loss.has_gradient = false;
-  this->encode(in, s, p);
-  next_sentence.predict(s.top, logits, s.next_sentence, p);
-}
-
-template <element T, class Block, class Layer, class Op>
-void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
-                                           panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  this->encode(in, s, p);
-  token_prediction<T>::predict(
-      s.top, positions, config.vocabulary, logits, s, p,
-      [&](auto const& x, auto& to) { head.forward(token_embedding.table, x, to, s.head, p); });
-}
-
-template <element T, class Block, class Layer, class Op>
-void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
-                                            pass<T> const& p) const {
-  const auto dtop = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
-  });
-  if (s.next_sentence.loss.has_gradient) {
-    const auto dnext = p.borrow(config.hidden);
-    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
-    run(p.ctx, *dtop += *dnext);
-  }
-  this->encode_backward(in, s, *dtop, g, p);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/gpt.hpp
-#ifndef TESSERA_SINGLE_NN_GPT
-#define TESSERA_SINGLE_NN_GPT
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
-/// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
-/// table.
-///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
-template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
-  using value_type = T;
-  using block = Block;
-  using layer = Layer;
-
-  transformer_config config;
-  embedding<T> token_embedding, position_embedding;
-  dropout<T> embedding_dropout;
-  stack<T, Layer> blocks;
-  layer_norm<T> final_norm;
-
-  struct saved : token_prediction<T>::saved {
-    std::vector<std::int32_t> positions;
-    panel_matrix<T> embedded, top;
-    typename stack<T, Layer>::saved blocks;
-    typename layer_norm<T>::saved final_norm;
-  };
-  using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
-
-  gpt() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
-  explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
-    static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.hidden);
-    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    embedding_dropout = {config.dropout, 0};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      blocks.layers.push_back(Layer::random(config, mask::causal, seed, std::uint64_t(i)));
-    final_norm = layer_norm<T>(config.hidden, config.bias);
-    initialise_transformer(*this, config.layers, seed);
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    each.hyperparameter(first.config, others.config...);
-    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
-    if (first.has_positions())
-      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
-    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
-    each("block", first.blocks, others.blocks...);
-    each("final_norm", first.final_norm, others.final_norm...);
-  }
-  bool has_positions() const { return config.positions == position_coding::learned; }
-  /// Throws option_error if the configuration makes no sense.
-  ///   segments   see stack
-  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
-    of.check();
-    if (of.segment_types != 0)
-      throw option_error(message("[gpt] segment_types is ", of.segment_types,
-                                 ": a decoder has no segment embeddings, make it 0"));
-    if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
-    return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
-        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .part(layer_norm<T>::size(of.hidden, of.bias))
-        .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 2)  // embedded, top
-        .lends(of.hidden, 2)  // their gradients
-        .checked();
-  }
-
-  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
-  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
-  ///   ids, targets (tokens): of the batch of p
-  double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
-                 pass<T> const& p, double count = 1) const;
-
-  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
-  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
-
-  /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
-  void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
-
- private:
-  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
-  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
-};
-
-template <element T, class Block, class Layer>
-double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets,
-                                     saved& s, pass<T> const& p, double count) const {
-  require_tokens(ids, p);
-  require_tokens(targets, p, "targets");
-  s.targets.choose(targets);
-  compute_top(ids, s, p);
-  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
-                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, s, p); });
-}
-
-template <element T, class Block, class Layer>
-void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
-                                    pass<T> const& p) const {
-  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    const auto dn = p.borrow(config.hidden, x.tokens());
-    panel_matrix<T>& n = dhead;  // until it is the gradient
-    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-        g.token_embedding.table += sampled(s.logits * transposed(n)));
-    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
-  });
-  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
-  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
-        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
-      }));
-}
-
-template <element T, class Block, class Layer>
-void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
-                                   panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  require_tokens(ids, p);
-  compute_top(ids, s, p);
-  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
-                               [&](auto const& x, auto& to) { compute_logits(x, to, s, p); });
-}
-
-template <element T, class Block, class Layer>
-void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
-  list_positions(p.sequences, config.context, s.positions);
-  fit(s.embedded, config.hidden, p.tokens());
-  fit(s.top, config.hidden, p.tokens());
-  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
-      when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
-  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-  blocks.forward(s.embedded, s.top, s.blocks, p);
-}
-
-template <element T, class Block, class Layer>
-void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
-                                          pass<T> const& p) const {
-  final_norm.resize(s.final_norm, top.tokens());
-  run(p.ctx, final_norm.prepare(top, s.final_norm, p),
-      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
-}
-
-/// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
-template <element T, class Block>
-using gpt2 =
-    gpt<T, Block, transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, ops::gelu_tanh>>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -32808,6 +30116,2729 @@ double total(context& ctx, Expression const& over_values, any_tensor const& of) 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/pass.hpp
+#ifndef TESSERA_SINGLE_NN_PASS
+#define TESSERA_SINGLE_NN_PASS
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Lends activations that live only inside the backward of one layer, and `saved` values of layers that are
+/// recomputed there. Loans are returned and lent again: all layers of a model share them, and a second step
+/// allocates nothing.
+template <element T> class workspace {
+ public:
+  class loan {
+   public:
+    explicit loan(workspace& from, std::int64_t features, std::int64_t tokens)
+        : from_(from), values_(from.take(features)) {
+      values_->resize(tokens);
+    }
+    loan(loan const&) = delete;
+    loan& operator=(loan const&) = delete;
+    ~loan() { from_.free_.push_back(std::move(values_)); }  // the capacity suffices: see take
+
+    panel_matrix<T>& operator*() const { return *values_; }
+    panel_matrix<T>* get() const { return values_.get(); }
+
+   private:
+    workspace& from_;
+    std::unique_ptr<panel_matrix<T>> values_;
+  };
+
+  /// A loan of a layer's `saved`, possibly filled by an earlier borrower.
+  template <class Saved> class saved_loan {
+   public:
+    explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
+    saved_loan(saved_loan const&) = delete;
+    saved_loan& operator=(saved_loan const&) = delete;
+    ~saved_loan() { from_.free_saved_.push_back({&type_of<Saved>, std::move(value_)}); }
+
+    Saved& operator*() const { return *static_cast<Saved*>(value_.get()); }
+
+   private:
+    workspace& from_;
+    std::shared_ptr<void> value_;
+  };
+
+ private:
+  template <class Saved> static constexpr char type_of = 0;  // its address tells types apart
+  struct any_saved {
+    void const* type;
+    std::shared_ptr<void> value;
+  };
+  template <class Saved> std::shared_ptr<void> take_saved() {
+    for (auto& candidate : free_saved_)
+      if (candidate.type == &type_of<Saved>) {
+        std::swap(candidate, free_saved_.back());
+        auto found = std::move(free_saved_.back().value);
+        free_saved_.pop_back();
+        return found;
+      }
+    free_saved_.reserve(std::size_t(++owned_saved_));
+    return std::make_shared<Saved>();
+  }
+
+  std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
+    for (auto& candidate : free_)
+      if (candidate->features() == features) {
+        std::swap(candidate, free_.back());
+        auto found = std::move(free_.back());
+        free_.pop_back();
+        return found;
+      }
+    free_.reserve(std::size_t(++owned_));
+    return std::make_unique<panel_matrix<T>>(features, 0);
+  }
+
+  std::vector<std::unique_ptr<panel_matrix<T>>> free_;
+  std::vector<any_saved> free_saved_;
+  int owned_ = 0, owned_saved_ = 0;
+};
+
+enum class purpose { training, evaluation };
+
+/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
+/// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
+/// observer(ctx, number, dy, x), and to the gradients that the backward fills; both must outlive it:
+///   number   of the weight among the parameters of the model; to its gradient the product has been added
+///   dy (rows, tokens)   x (cols, tokens)
+template <element T> class gradient_observer {
+  using activation = panel_matrix<T> const&;
+
+ public:
+  using call = void (*)(void const* observer, context&, std::size_t number, activation dy, activation x);
+
+  gradient_observer() = default;
+  template <class Observer>
+  gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                    parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+      : gradient_observer(&observer, gradients, call_of<Observer>) {}
+  gradient_observer(void const* observer, parameter_list const& gradients, call made)
+      : observer_(observer), gradients_(&gradients), call_(made) {}
+
+  explicit operator bool() const { return observer_ != nullptr; }
+
+  /// For layers, which do not know their place in a model: the address of the gradient says which it is. One
+  /// that is not among the gradients of the model is not observed.
+  void operator()(context& ctx, void const* gradient, activation dy, activation x) const {
+    for (std::size_t number = 0; number < gradients_->size(); ++number)
+      if ((*gradients_)[number].tensor.address() == gradient) return call_(observer_, ctx, number, dy, x);
+  }
+
+  template <class Observer>
+  static void call_of(void const* observer, context& ctx, std::size_t number, activation dy, activation x) {
+    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, dy, x);
+  }
+
+ private:
+  void const* observer_ = nullptr;
+  parameter_list const* gradients_ = nullptr;
+  call call_ = nullptr;
+};
+
+/// The same for passes whose element is not known: refers to an observer that has operator() for every
+/// element.
+class any_gradient_observer {
+ public:
+  any_gradient_observer() = default;
+  template <class Observer>
+  any_gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                        parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+      : observer_(&observer),
+        gradients_(&gradients),
+        calls_(gradient_observer<float>::call_of<Observer>, gradient_observer<double>::call_of<Observer>,
+               gradient_observer<bfloat16>::call_of<Observer>,
+               gradient_observer<float16>::call_of<Observer>) {}
+
+  explicit operator bool() const { return observer_ != nullptr; }
+  template <element T> operator gradient_observer<T>() const {
+    if (!observer_) return {};
+    return {observer_, *gradients_, std::get<typename gradient_observer<T>::call>(calls_)};
+  }
+
+ private:
+  void const* observer_ = nullptr;
+  parameter_list const* gradients_ = nullptr;
+  std::tuple<gradient_observer<float>::call, gradient_observer<double>::call,
+             gradient_observer<bfloat16>::call, gradient_observer<float16>::call>
+      calls_{};
+};
+
+/// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
+/// borrow from, and the keys of random choices.
+template <element T> struct pass {
+  context& ctx;
+  tessera::sequences const& sequences;
+  nn::workspace<T>& workspace;
+  nn::purpose purpose = nn::purpose::training;
+  std::uint64_t seed = 0, step = 0;
+  double loss_scale = 1;  // factor of the gradients: train::loss_scaling
+  gradient_observer<T> weight_gradients = {};
+
+  std::int64_t tokens() const { return sequences.tokens(); }
+  typename nn::workspace<T>::loan borrow(std::int64_t features) const {
+    return typename nn::workspace<T>::loan(workspace, features, tokens());
+  }
+  typename nn::workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
+    return typename nn::workspace<T>::loan(workspace, features, tokens);
+  }
+  template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
+    return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
+  }
+};
+
+/// The arguments of a model whose element is not known, besides its batch: those of its passes.
+struct any_pass {
+  context& ctx;
+  nn::purpose purpose = nn::purpose::training;
+  std::uint64_t seed = 0, step = 0;
+  double loss_scale = 1;
+  any_gradient_observer weight_gradients = {};
+
+  /// A pass over sequences.
+  template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
+    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
+  }
+};
+
+/// Resizes an activation that a layer saves. Allocates only to grow.
+template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
+  if (x.features() != features) x = panel_matrix<T>(features, tokens);
+  x.resize(tokens);
+}
+template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/destination.hpp
+#ifndef TESSERA_SINGLE_NN_DESTINATION
+#define TESSERA_SINGLE_NN_DESTINATION
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Throws error unless a layer's `saved` is of as many tokens as the gradient that comes to its backward: it
+/// is of none before a forward.
+TESSERA_COLD inline void require_forward(char const* layer, std::int64_t saved, std::int64_t tokens) {
+  if (saved != tokens)
+    throw error(message("[", layer, "] backward of ", tokens, " tokens with `saved` of ", saved,
+                        saved == 0 ? ": no forward has filled it" : ": it is of another forward",
+                        "; call forward with this `saved` first"));
+}
+
+/// The panel_matrix for a layer's result, or for the gradient by its input, and optionally a second one that
+/// is added to the value. A residual connection adds its input here, so that the sum needs no further pass.
+/// Null for a gradient that nobody needs.
+template <element T> class destination {
+ public:
+  destination(panel_matrix<T>& to, panel_matrix<T> const* plus = nullptr) : to_(&to), plus_(plus) {}
+  destination(panel_matrix<T>* to, panel_matrix<T> const* plus = nullptr) : to_(to), plus_(plus) {}
+
+  explicit operator bool() const { return to_; }
+  panel_matrix<T>* to() const { return to_; }
+  panel_matrix<T> const* plus() const { return plus_; }
+
+  /// A statement that stores a value in this destination: `run(p.ctx, dx = transposed(weight) * dy)`
+  template <expression Value> auto operator=(Value const& value) const {
+    return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
+                      when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
+  }
+
+  /// Throws shape_error if the result would overwrite an activation that is still read after it is written.
+  void require_apart(char const* layer, panel_matrix<T> const& x, panel_matrix<T> const& dy) const {
+    if (to_ && (to_ == &x || to_ == &dy))
+      throw shape_error(message("[", layer, "] the gradient by the input would overwrite ",
+                                to_ == &x ? "x" : "dy",
+                                ", which the weight gradient reads: give it a panel_matrix "
+                                "of its own"));
+  }
+
+  /// This destination with `other` as its second term; add_term adds the earlier term afterwards.
+  destination with(panel_matrix<T> const& other) const { return {to_, &other}; }
+  void add_term(pass<T> const& p) const {
+    if (to_ && plus_) run(p.ctx, *to_ = *to_ + *plus_);
+  }
+
+ private:
+  panel_matrix<T>* to_;
+  panel_matrix<T> const* plus_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/model_size.hpp
+#ifndef TESSERA_SINGLE_NN_MODEL_SIZE
+#define TESSERA_SINGLE_NN_MODEL_SIZE
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+[[noreturn]] inline void throw_overflow() {
+  throw option_error("[transformer] the sizes multiply to 2^63 or more: no machine holds such a model");
+}
+inline std::int64_t sum(std::int64_t a, std::int64_t b) {
+  if (__builtin_add_overflow(a, b, &a)) throw_overflow();
+  return a;
+}
+template <class... Factor> std::int64_t product(std::int64_t first, Factor... factor) {
+  if ((__builtin_mul_overflow(first, std::int64_t(factor), &first) || ...)) throw_overflow();
+  return first;
+}
+}  // namespace detail
+
+template <class Block> constexpr block_size block_size_of() { return {Block::rows, Block::cols}; }
+
+/// The sizes of a layer or a model, computed from its configuration without allocating it. Each layer has a
+/// function `size` that adds up the sizes of its parts. A multiply-add is two FLOPs; norms and activations
+/// are not counted. Functions throw option_error where a number would be 2^63 or more.
+struct model_size {
+  std::int64_t parameters = 0;               // of the dense layer
+  std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
+  std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
+  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
+  std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
+  std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
+  std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
+  std::int64_t element_bytes = 4;            // of a weight or an activation
+  std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
+
+  template <element T> static model_size of() {
+    model_size none;
+    none.element_bytes = sizeof(T);
+    none.accumulator_bytes = sizeof(accumulator_t<T>);
+    return none;
+  }
+
+  // ---- adding up ----
+
+  /// Adds a matrix with the number of blocks that random_pattern gives it.
+  ///   uses   multiply-adds of each value for each token
+  /// If blocks of a sparse matrix overhang, the live count depends on the pattern: the mean is added.
+  model_size& matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
+                     std::int64_t uses = 1) {
+    const std::int64_t blocks =
+        detail::product(ceil_div<std::int64_t>(rows, block.rows), ceil_div<std::int64_t>(cols, block.cols));
+    const std::int64_t present =
+        density == 1 ? blocks
+                     : std::max<std::int64_t>(1, std::llround(density * static_cast<double>(blocks)));
+    const std::int64_t all = detail::product(rows, cols),
+                       values = detail::product(present, block.rows, block.cols);
+    const double exactly = static_cast<double>(present) / static_cast<double>(blocks);
+    increase(parameters, all);
+    increase(live_parameters, present == blocks ? all : std::llround(exactly * static_cast<double>(all)));
+    increase(stored_elements, values);
+    increase(multiply_adds, detail::product(values, uses));
+    return *this;
+  }
+  model_size& vector(std::int64_t features) {
+    increase(parameters, features);
+    increase(live_parameters, features);
+    increase(stored_elements, round_up<std::int64_t>(features, granule));
+    return *this;
+  }
+  /// Adds a copy of a weight beside it, in another element.
+  model_size& copies(std::int64_t bytes) {
+    increase(copied_bytes, bytes);
+    return *this;
+  }
+  /// Adds activations that are saved from forward to backward.
+  model_size& keeps(std::int64_t features, std::int64_t count = 1) {
+    increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
+    return *this;
+  }
+  /// Adds numbers of the accumulator for each token.
+  model_size& keeps_sums(std::int64_t count) {
+    increase(saved_values, detail::product(count, accumulator_bytes / element_bytes));
+    return *this;
+  }
+  /// Adds activations that backward borrows together, and holds while its parts borrow.
+  model_size& lends(std::int64_t features, std::int64_t count = 1) {
+    increase(lent_[features], count);
+    return *this;
+  }
+  /// Adds a part `count` times. Parts borrow one after the other.
+  model_size& part(model_size const& one, std::int64_t count = 1) {
+    const auto add = [&](std::int64_t model_size::* number) {
+      increase(this->*number, detail::product(one.*number, count));
+    };
+    for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
+                        &model_size::copied_bytes, &model_size::multiply_adds,
+                        &model_size::attention_multiply_adds, &model_size::saved_values})
+      add(number);
+    lend_in_turn(one);
+    return *this;
+  }
+  /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `parts_at_once`
+  /// parts at a time, in borrowed memory.
+  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1) {
+    const std::int64_t kept = saved_values;
+    part(one, count);
+    saved_values = kept;
+    recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, parts_at_once));
+    return *this;
+  }
+
+  /// Throws option_error if a number of bytes would be 2^63 or more.
+  model_size const& checked() const {
+    static_cast<void>(detail::product(3, gradient_bytes()));  // moments and masters
+    return *this;
+  }
+
+  // ---- derived numbers ----
+
+  /// A training step takes three products for each weight: W x, Wᵀ dy and dy xᵀ.
+  std::int64_t training_multiply_adds() const { return detail::product(3, multiply_adds); }
+  /// Multiply-adds of attention in one forward pass over a sequence, where each query sees all keys or, if
+  /// causal, the keys up to its own position.
+  std::int64_t attention_multiply_adds_of(std::int64_t tokens, mask seen) const {
+    const std::int64_t pairs =
+        seen == mask::causal ? detail::product(tokens, tokens + 1) / 2 : detail::product(tokens, tokens);
+    return detail::product(pairs, attention_multiply_adds);
+  }
+
+  /// Bytes of values; the index arrays of patterns are not counted.
+  std::int64_t weight_bytes() const {
+    return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
+  }
+  std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
+  /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
+  /// that all have targets.
+  std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
+  std::int64_t room_bytes(std::int64_t tokens) const {
+    std::int64_t values = recomputed_values;
+    for (auto const& [features, count] : lent_in_all())
+      increase(values, detail::product(round_up<std::int64_t>(features, granule), count));
+    return bytes(values, tokens);
+  }
+
+ private:
+  using lent = std::map<std::int64_t, std::int64_t>;  // number of features → activations
+
+  static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
+  lent lent_in_all() const {
+    lent all = lent_to_parts_;
+    for (auto const& [features, count] : lent_) increase(all[features], count);
+    return all;
+  }
+  void lend_in_turn(model_size const& one) {
+    for (auto const& [features, count] : one.lent_in_all()) {
+      std::int64_t& most = lent_to_parts_[features];
+      most = std::max(most, count);
+    }
+    recomputed_values = std::max(recomputed_values, one.recomputed_values);
+  }
+  std::int64_t bytes(std::int64_t values, std::int64_t tokens) const {
+    return detail::product(values, round_up<std::int64_t>(tokens, panel_tokens), element_bytes);
+  }
+
+  lent lent_, lent_to_parts_;
+  std::int64_t recomputed_values = 0;  // for each token: saved values in borrowed memory
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/linear.hpp
+#ifndef TESSERA_SINGLE_NN_LINEAR
+#define TESSERA_SINGLE_NN_LINEAR
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W x + b
+///   x (in, tokens)   W (out, in), dense or block-sparse   b (out)   y (out, tokens)
+/// An absent bias is a vector of zeros, which does not count as a parameter.
+template <element T, class Block> struct linear {
+  static_assert(
+      sizeof(T) > 1,
+      "[linear] a number of one byte is for storage: nn::float8_linear and nn::int8_linear train weights "
+      "whose products are of 8 bits");
+  using value_type = T;
+  using block = Block;
+
+  block_sparse_matrix<T, Block> weight;
+  feature_vector<accumulator_t<T>> bias;
+  bias_term has_bias = bias_term::present;
+
+  struct saved {};  // backward needs only x
+  using gradients = linear<accumulator_t<T>, Block>;
+
+  linear() = default;
+  linear(std::int64_t out, std::int64_t in, bias_term with_bias = bias_term::present)
+      : weight(out, in), bias(out), has_bias(with_bias) {}
+  linear(std::int64_t out, std::int64_t in, pattern const& stored, bias_term with_bias = bias_term::present)
+      : weight(out, in, stored), bias(out), has_bias(with_bias) {}
+
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each("bias", optional(of.bias, of.has_bias)...);
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    model_size size = model_size::of<T>().matrix(out, in, density, block_size_of<Block>());
+    return with_bias == bias_term::present ? size.vector(out) : size;
+  }
+  /// A layer of zeros on a random pattern.
+  ///   name   of this layer in the model; the key of the random pattern is the name of its weight
+  static linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
+                       std::uint64_t seed, parameter_name const& name) {
+    if (density == 1) return {out, in, with_bias};
+    return {out, in,
+            random_pattern(int(ceil_div<std::int64_t>(out, Block::rows)),
+                           int(ceil_div<std::int64_t>(in, Block::cols)), density,
+                           random_stream(seed, random_purpose::initial_pattern, name.child("weight").key())),
+            with_bias};
+  }
+
+  std::int64_t outputs(std::int64_t) const { return weight.rows(); }
+
+  /// The expression W x + b, for use in a statement; x may be an expression.
+  template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
+
+  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+  }
+
+  /// The expression Wᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
+  /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+  /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
+  static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                                  pass<T> const& p);
+  /// The statement db += Σ dy, best run beside statements on the panels of dy.
+  auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
+    return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
+  }
+};
+
+template <element T, class Block>
+void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("linear", x, dy);
+  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
+  add_weight_gradient(dy, x, g, p);
+}
+
+template <element T, class Block>
+void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
+                                           pass<T> const& p) {
+  run(p.ctx, g.weight += sampled(dy * transposed(x)));
+  if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/tensor/densities.hpp
+#ifndef TESSERA_SINGLE_TENSOR_DENSITIES
+#define TESSERA_SINGLE_TENSOR_DENSITIES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a density is shared out over several weights: the same for each, or after Erdős and Rényi, so that
+/// every row and column has about as many stored blocks and small weights are denser.
+enum class density_distribution { uniform, erdos_renyi };
+
+struct matrix_shape {
+  std::int64_t rows, cols;
+};
+
+/// The densities of weights that together store `density` of their elements: of each
+///   min(1, ε (rows + cols) ÷ (rows · cols))
+/// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
+/// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
+/// density is in (0, 1].
+std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights,
+                                                       double density) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[erdos_renyi_densities] density ", density, " is outside (0, 1]"));
+  std::vector<double> densities(weights.size(), 0);
+  for (bool again = true; again;) {
+    again = false;
+    double elements = 0, sides = 0;  // to be stored, but for dense weights; of the other weights
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
+      elements += density * rows * cols - (densities[i] == 1 ? rows * cols : 0);
+      sides += densities[i] == 1 ? 0 : rows + cols;
+    }
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if (densities[i] == 1) continue;
+      const auto rows = double(weights[i].rows), cols = double(weights[i].cols);
+      densities[i] = elements / sides * (rows + cols) / (rows * cols);
+      if (densities[i] >= 1) densities[i] = 1, again = true;
+    }
+  }
+  return densities;
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/transformer_config.hpp
+#ifndef TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
+#define TESSERA_SINGLE_NN_TRANSFORMER_CONFIG
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// How a transformer knows the positions of tokens.
+///   learned   a vector for each position is added to the embedding (GPT-2, BERT)
+///   rotary    queries and keys are rotated (RoFormer: Su et al. 2021)
+///   none      not at all, or by a functor of the attention's scores, such as alibi
+enum class position_coding { learned, rotary, none };
+
+/// The shape of a transformer.
+struct transformer_config {
+  std::int64_t layers = 4;
+  std::int64_t hidden = 128;
+  std::int64_t heads = 4;
+  std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
+  std::int64_t context = 128;      // longest sequence
+  std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
+  std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
+  std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
+  bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
+  position_coding positions = position_coding::learned;
+  double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
+  bias_term bias = bias_term::present;
+  double dropout = 0;
+  double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
+  density_distribution densities = density_distribution::uniform;  // over these weights
+
+  /// Throws option_error for the first field that makes no sense.
+  void check() const {
+    const auto at_least_one = [](const char* name, std::int64_t value, std::int64_t most) {
+      if (value < 1 || value > most)
+        throw option_error(message("[transformer] ", name, " is ", value, ": it must be in 1 … ", most));
+    };
+    constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
+    at_least_one("layers", layers, most);
+    at_least_one("hidden", hidden, most);
+    at_least_one("heads", heads, most);
+    at_least_one("context", context, most - 1);
+    at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
+    at_least_one("feed_forward", feed_forward, most);
+    if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);
+    if (hidden % heads != 0)
+      throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
+                                 " heads do not divide: make it ", round_up(hidden, heads)));
+    if (key_heads != 0) static_cast<void>(attention_heads(int(heads), int(std::min(key_heads, most))));
+    if (positions == position_coding::rotary && hidden / heads % 2 != 0)
+      throw option_error(message("[transformer] heads have ", hidden / heads,
+                                 " features, of which rotary positions rotate pairs: make hidden ",
+                                 heads * round_up<std::int64_t>(hidden / heads, 2)));
+    if (!(rotary_base > 0))
+      throw option_error(message("[transformer] rotary_base is ", rotary_base, ": it must be positive"));
+    if (!(dropout >= 0 && dropout < 1))
+      throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
+    if (!(density > 0 && density <= 1))
+      throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
+  }
+
+  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
+  /// have the `density` of the configuration.
+  double density_of(std::int64_t rows, std::int64_t cols) const {
+    if (densities == density_distribution::uniform || density == 1) return density;
+    const matrix_shape all[] = {
+        {qkv_features(), hidden}, {hidden, hidden}, {inner(), hidden}, {hidden, inner()}};
+    const std::vector<double> shared = erdos_renyi_densities(all, density);
+    std::size_t i = 0;
+    while (i < 3 && !(all[i].rows == rows && all[i].cols == cols)) ++i;
+    return shared[i];
+  }
+
+  std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
+  /// Of queries, keys and values.
+  std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
+  std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/attention.hpp
+#ifndef TESSERA_SINGLE_NN_ATTENTION
+#define TESSERA_SINGLE_NN_ATTENTION
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
+///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
+///   Score   changes the scores before the softmax. One with members lists parts, as a layer does: its
+///   numbers
+///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
+///           gradients.
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+/// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
+/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
+/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
+/// positions, if any, rotate Q and K.
+template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
+struct multi_head_attention {
+  Linear qkv, out;
+  attention_heads heads = 1;
+  mask seen = mask::causal;
+  Score score = {};
+  rotary_positions<accumulator_t<T>> positions = {};
+  std::vector<pattern> blocks = {};
+
+  struct saved {
+    panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
+    panel_matrix<accumulator_t<T>> log_sums;
+  };
+  using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    static_assert(
+        std::is_empty_v<Score> || detail::has_parts<Score>,
+        "a score functor with members lists them: `static void parts(auto& each, auto& first, auto&...) "
+        "{ each.setting(\"slope\", first.slope); }`, so that checkpoints keep and compare them");
+    each.stacked("qkv", {first.heads.queries, first.heads.keys, first.heads.keys}, first.qkv, others.qkv...);
+    each("out", first.out, others.out...);
+    each.setting("heads", first.heads.queries);
+    each.setting("key_heads", first.heads.keys);
+    each.hyperparameter(first.heads, others.heads...);
+    each.setting("seen", first.seen, others.seen...);
+    each.setting("score", first.score, others.score...);
+    if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
+    each.setting("rotary_base", first.positions.base());
+    each.hyperparameter(first.positions, others.positions...);
+    each.setting("visible_blocks", first.blocks, others.blocks...);
+  }
+  static model_size size(transformer_config const& of) {
+    const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
+    if (constexpr int shared = element_traits<T>::features_a_lane; head % shared != 0)
+      throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
+                                 " share a lane: make hidden ",
+                                 of.heads * round_up<std::int64_t>(head, shared)));
+    model_size size = model_size::of<T>()
+                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
+                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
+                          .keeps(qkv)
+                          .keeps(features)                                        // mixed
+                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+                          .lends(features)  // the gradients of mixed and qkv
+                          .lends(qkv);
+    size.attention_multiply_adds = detail::product(2, features);
+    return size;
+  }
+  /// Zeros on random patterns, by the name of this part in the model.
+  static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                     parameter_name const& name) {
+    multi_head_attention made{
+        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
+                       seed, name.child("qkv")),
+        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+                       name.child("out")),
+        {int(of.heads), int(of.heads_of_keys())},
+        seen,
+        score_of(int(of.heads), seen)};
+    if (of.positions == position_coding::rotary)
+      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
+    return made;
+  }
+  std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.qkv, qkv.weight.rows(), tokens);
+    fit(s.mixed, out.weight.cols(), tokens);
+    fit(s.log_sums, heads.queries, tokens);
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(s.qkv = qkv.value(x),
+                      when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
+                      attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+  /// From the gradient of `mixed` on.
+  void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
+                         destination<T> dx, gradients& g, pass<T> const& p) const;
+
+ private:
+  static Score score_of(int heads, mask seen) {
+    if constexpr (std::is_aggregate_v<Score>)  // heads would be taken for its first member
+      return {};
+    else if constexpr (std::is_constructible_v<Score, int, mask>)
+      return Score(heads, seen);
+    else if constexpr (std::is_constructible_v<Score, int>)
+      return Score(heads);
+    else
+      return {};
+  }
+};
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
+                                                            saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                                             panel_matrix<T> const& dy, destination<T> dx,
+                                                             gradients& g, pass<T> const& p) const {
+  require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
+  const auto dmixed = p.borrow(out.weight.cols());
+  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+  backward_of_heads(x, s, *dmixed, dx, g, p);
+}
+
+template <element T, class Block, score_functor Score, class Linear>
+void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matrix<T> const& x,
+                                                                      saved const& s,
+                                                                      panel_matrix<T> const& dmixed,
+                                                                      destination<T> dx, gradients& g,
+                                                                      pass<T> const& p) const {
+  const auto dqkv = p.borrow(qkv.weight.rows());
+  feature_vector<accumulator_t<T>>* dscore = nullptr;
+  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+  run(p.ctx,
+      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
+                         dscore),
+      when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
+  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/combinators.hpp
+#ifndef TESSERA_SINGLE_NN_COMBINATORS
+#define TESSERA_SINGLE_NN_COMBINATORS
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+// Layers made of layers.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = x + layer(x); the sum is part of the layer's last statement.
+template <element T, class Layer> struct residual {
+  Layer layer;
+
+  using saved = typename Layer::saved;
+  using gradients = residual<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.layer...);
+    each.setting("residual", true);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Layer>
+void residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                 pass<T> const& p) const {
+  layer.forward(x, y.with(x), s, p);
+  y.add_term(p);
+}
+
+template <element T, class Layer>
+void residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                  destination<T> dx, gradients& g, pass<T> const& p) const {
+  layer.backward(x, s, dy, dx.with(dy), g.layer, p);
+  dx.add_term(p);
+}
+
+/// y = last(… second(first(x))): two or more layers on activations of T. Parameters are named `0.weight`, …
+template <element T, class... Layer> struct sequence {
+  static_assert(sizeof...(Layer) >= 2, "a sequence has two or more layers");
+  static constexpr std::size_t count = sizeof...(Layer);
+
+  std::tuple<Layer...> layers;
+
+  sequence() = default;
+  sequence(Layer... layer) : layers(std::move(layer)...) {}
+  sequence(std::tuple<Layer...> all) : layers(std::move(all)) {}
+
+  struct saved {
+    std::tuple<typename Layer::saved...> layers;
+    std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
+  };
+  using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
+
+  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+  std::int64_t outputs(std::int64_t features) const {
+    std::apply([&](auto const&... layer) { ((features = layer.outputs(features)), ...); }, layers);
+    return features;
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+
+ private:
+  template <std::size_t Index>
+  void forward_from(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index + 1 == count) {
+      layer.forward(x, y, std::get<Index>(s.layers), p);
+    } else {
+      fit(s.between[Index], layer.outputs(x.features()), x.tokens());
+      layer.forward(x, s.between[Index], std::get<Index>(s.layers), p);
+      forward_from<Index + 1>(s.between[Index], y, s, p);
+    }
+  }
+  template <std::size_t Index>
+  void backward_from(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                     gradients& g, pass<T> const& p) const {
+    auto const& layer = std::get<Index>(layers);
+    if constexpr (Index == 0) {
+      layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
+    } else {
+      const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
+      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
+                     p);
+      backward_from<Index - 1>(x, s, *between, dx, g, p);
+    }
+  }
+};
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  forward_from<0>(x, y, s, p);
+}
+
+template <element T, class... Layer>
+void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("sequence", s.between.back().tokens(), dy.tokens());
+  backward_from<count - 1>(x, s, dy, dx, g, p);
+}
+
+/// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
+/// `prepare`.
+template <element T, class Layer>
+void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
+  if constexpr (requires { layer.recompute(x, s, p); }) {
+    layer.recompute(x, s, p);
+  } else if constexpr (requires { layer.prepare(x, s, p); }) {
+    layer.resize(s, x.tokens());
+    run(p.ctx, layer.prepare(x, s, p));
+  } else {
+    const auto y = p.borrow(layer.outputs(x.features()), x.tokens());
+    layer.forward(x, *y, s, p);
+  }
+}
+
+/// A layer that saves only its input, from which backward computes all other saved values again in borrowed
+/// memory (Chen et al. 2016). Results and gradients have the bits of `layer` alone.
+template <element T, class Layer> struct recomputed {
+  Layer layer;
+
+  struct saved {};
+  using gradients = recomputed<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) { each("", of.layer...); }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>().recomputed_part(Layer::size(of));
+  }
+  static recomputed random(transformer_config const& of, mask seen, std::uint64_t seed,
+                           parameter_name const& name) {
+    return {Layer::random(of, seen, seed, name)};
+  }
+  std::int64_t outputs(std::int64_t features) const { return layer.outputs(features); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Layer>
+void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved&,
+                                   pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  layer.forward(x, y, *s, p);
+}
+
+template <element T, class Layer>
+void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+                                    destination<T> dx, gradients& g, pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  nn::recompute(layer, x, *s, p);
+  layer.backward(x, *s, dy, dx, g.layer, p);
+}
+
+/// Consecutive layers, held by reference. Input and output have equally many features.
+template <element T, class Layer> struct layer_range {
+  std::span<Layer const> layers;
+
+  struct saved {
+    std::vector<typename Layer::saved> layers;
+    std::vector<panel_matrix<T>> between;  // result of layer i, input of layer i + 1
+  };
+  using gradients = std::span<typename Layer::gradients>;
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients g, pass<T> const& p) const;
+
+ private:
+  /// Computes all layers but the last one, and returns its input.
+  panel_matrix<T> const& all_but_last(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+    const std::size_t count = layers.size();
+    if (s.layers.size() < count) s.layers.resize(count);
+    if (s.between.size() + 1 < count) s.between.resize(count - 1);
+    panel_matrix<T> const* below = &x;
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      fit(s.between[i], x.features(), x.tokens());
+      layers[i].forward(*below, s.between[i], s.layers[i], p);
+      below = &s.between[i];
+    }
+    return *below;
+  }
+};
+
+template <element T, class Layer>
+void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                    pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+  panel_matrix<T> const& last_input = all_but_last(x, s, p);
+  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                     destination<T> dx, gradients g, pass<T> const& p) const {
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (std::size_t i = layers.size() - 1; i > 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+    above = &below;
+  }
+  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+}
+
+/// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
+/// equally many features.
+template <element T, class Layer> struct stack {
+  std::vector<Layer> layers;
+  int segments = 0;  // runs of layers that save only their input, see `recomputed`; 0: layers save everything
+
+  struct saved {
+    typename layer_range<T, Layer>::saved kept;
+    std::vector<panel_matrix<T>> inputs;  // of all segments but the first
+    int segments = -1;                    // in forward; -1: before it
+  };
+  using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+  /// The size of `layers` equal layers, with `features` features between them.
+  static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
+                         std::int64_t segments = 0) {
+    require_segments(segments, layers);
+    model_size size = model_size::of<T>();
+    if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
+        .keeps(features, segments - 1)
+        .lends(features, 4);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  /// Throws option_error for a stack without layers, which would never write y, and for more segments than
+  /// layers.
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  /// Throws error unless `s` is of a forward with as many segments.
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+
+ private:
+  void require_layers() const {
+    if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
+    require_segments(segments, std::ssize(layers));
+  }
+  static void require_segments(std::int64_t segments, std::int64_t layers) {
+    if (segments < 0 || segments > layers)
+      throw option_error(
+          message("[stack] ", segments, " segments of ", layers, " layers: 0 … ", layers, " are possible"));
+  }
+  void require_forward(saved const& s) const {
+    if (s.segments < 0) throw error("[stack] backward without a forward: these saved values are empty");
+    if (s.segments != segments)
+      throw error(message("[stack] backward in ", segments, " segments, but forward had ", s.segments,
+                          ": set `segments` before forward"));
+  }
+  layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
+    return {std::span(layers).subspan(first, last - first)};
+  }
+  std::size_t first_of(int segment) const {
+    return layers.size() * std::size_t(segment) / std::size_t(segments);
+  }
+  layer_range<T, Layer> segment(int i) const { return range(first_of(i), first_of(i + 1)); }
+  panel_matrix<T> const& input(panel_matrix<T> const& x, saved const& s, int i) const {
+    return i == 0 ? x : s.inputs[std::size_t(i - 1)];
+  }
+};
+
+template <element T, class Layer>
+void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  require_layers();
+  s.segments = segments;
+  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+  s.inputs.resize(std::size_t(segments - 1));
+  for (int i = 0; i < segments; ++i) {
+    if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
+    segment(i).forward(input(x, s, i), i + 1 < segments ? destination<T>(s.inputs[std::size_t(i)]) : y,
+                       *p.template borrow_saved<typename layer_range<T, Layer>::saved>(), p);
+  }
+}
+
+template <element T, class Layer>
+void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                               destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward(s);
+  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* above = &dy;
+  for (int i = segments - 1; i >= 0; --i) {
+    panel_matrix<T>& below = above == &*a ? *b : *a;
+    const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
+    segment(i).recompute(input(x, s, i), *again, p);
+    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+    above = &below;
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/cross_entropy.hpp
+#ifndef TESSERA_SINGLE_NN_CROSS_ENTROPY
+#define TESSERA_SINGLE_NN_CROSS_ENTROPY
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The target of a token that has none.
+inline constexpr std::int32_t ignored = -1;
+
+/// The positions of a batch that have a target. Everything between the last layer and the loss is computed at
+/// these positions alone, so other tokens never meet the vocabulary.
+class counted_tokens {
+ public:
+  void choose(std::span<std::int32_t const> targets) {
+    positions_.clear();
+    targets_.clear();
+    positions_.reserve(targets.size());
+    targets_.reserve(targets.size());
+    for (std::size_t t = 0; t < targets.size(); ++t)
+      if (targets[t] != ignored) {
+        positions_.push_back(std::int32_t(t));
+        targets_.push_back(targets[t]);
+      }
+    all_ = positions_.size() == targets.size();
+  }
+  /// All tokens count: nothing needs to be gathered.
+  bool all() const { return all_; }
+  std::int64_t count() const { return std::int64_t(positions_.size()); }
+  std::span<std::int32_t const> positions() const { return positions_; }
+  std::span<std::int32_t const> targets() const { return targets_; }
+
+  /// x itself if all tokens count, else `room`, filled with the tokens that count.
+  template <element T>
+  panel_matrix<T> const& pick(panel_matrix<T> const& x, panel_matrix<T>& room, pass<T> const& p) const {
+    if (all_) return x;
+    fit(room, x.features(), count());
+    run(p.ctx, gather_tokens(room, x, positions()));
+    return room;
+  }
+
+ private:
+  std::vector<std::int32_t> positions_, targets_;
+  bool all_ = true;
+};
+
+/// The mean of -log softmax(logits)[target] over tokens.
+///   logits, dlogits (classes, tokens)   targets (tokens), 0 … classes - 1
+template <element T> struct cross_entropy {
+  struct saved {
+    token_vector<accumulator_t<T>> target, picked, largest, sum;
+    bool has_gradient = false;  // forward has computed dlogits
+  };
+
+  /// Includes the logits, whose memory later holds their gradient.
+  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_sums(4); }
+
+  /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
+  /// of a step. Subtracts the largest logit first, so that exp cannot overflow.
+  ///   dlogits   output: the gradient by the logits, (softmax - one-hot) loss_scale / count. Null in an
+  ///             evaluation. May be &logits if these are not read again, which saves a panel_matrix.
+  double forward(panel_matrix<T> const& logits, std::span<std::int32_t const> targets, double count,
+                 panel_matrix<T>* dlogits, saved& s, pass<T> const& p) const {
+    const std::int64_t tokens = logits.tokens();
+    if (std::int64_t(targets.size()) != tokens)
+      throw shape_error(message("[cross_entropy] ", targets.size(), " targets for ", tokens, " tokens"));
+    eval::require_indices("cross_entropy", "classes", targets, logits.features(),
+                          "; models leave out targets that are nn::ignored, -1");
+    s.has_gradient = dlogits != nullptr;
+    if (tokens == 0) return 0;
+    if (!(count > 0))
+      throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
+    for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
+    for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
+
+    const auto scores = named<"logits">(logits);
+    const auto one_hot = apply<ops::equal>(feature_number(), s.target);
+    const auto shifted = apply<ops::decay>(logits - s.largest);
+    const double slope = p.loss_scale / count;
+    const auto scale = local(slope / s.sum);
+    // In one run, so that a panel stays in the cache.
+    run(p.ctx,
+        in_one_pass(s.picked = sum_features(where(one_hot, scores, 0.0)), s.largest = max_features(scores)),
+        s.sum = sum_features(shifted),
+        when(dlogits, [&] { return *dlogits = shifted * scale - one_hot * slope; }));
+    return total(p.ctx, log(s.sum) + s.largest - s.picked) / count;
+  }
+  /// Throws error if the last forward computed no gradient, as in an evaluation.
+  static void require_gradient(saved const& s) {
+    if (!s.has_gradient)
+      throw error(
+          "[cross_entropy] backward without the gradient of a loss: it follows a forward whose pass has "
+          "purpose::training");
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/dropout.hpp
+#ifndef TESSERA_SINGLE_NN_DROPOUT
+#define TESSERA_SINGLE_NN_DROPOUT
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
+/// m is a function of (seed, key, step, feature, token), so backward draws it again.
+///   key   of its masks: its own name in the model, "block.3.mlp_dropout". Checkpoints keep it
+template <element T> struct dropout {
+  double rate = 0;
+  random_key key = {};
+
+  struct saved {};
+  using gradients = dropout<accumulator_t<T>>;
+
+  dropout() = default;
+  dropout(double drop_rate, random_key name) : rate(drop_rate), key(name) {
+    if (!(rate >= 0 && rate < 1))
+      throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each.training_setting("rate", of.rate...);
+    each.training_setting("key", of.key...);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+  bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
+
+  /// The expression x ∘ m / (1 - rate), for use in a statement.
+  template <class X> auto masked(X const& x, pass<T> const& p) const {
+    const random_stream random(p.seed, random_purpose::dropout, key, p.step);
+    return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
+  }
+
+  /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
+  panel_matrix<T> const& gradient(panel_matrix<T> const& dy, panel_matrix<T>& room, pass<T> const& p) const {
+    if (!drops(p)) return dy;
+    run(p.ctx, room = masked(dy, p));
+    return room;
+  }
+
+  /// The statement make(branch), where `branch` is a value with or without dropout:
+  /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
+  template <class Value, class Make>
+  auto dropped(Value const& value, pass<T> const& p, Make const& make) const {
+    return when(drops(p), [&] { return make(masked(value, p)); }, [&] { return make(value); });
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, dropped(x * 1.0, p, [&](auto const& value) { return y = value; }));
+  }
+  void backward(panel_matrix<T> const&, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients&, pass<T> const& p) const {
+    saved none;
+    if (dx) forward(dy, dx, none, p);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/initialisation.hpp
+#ifndef TESSERA_SINGLE_NN_INITIALISATION
+#define TESSERA_SINGLE_NN_INITIALISATION
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+// Initial values. The value of an element is a function of the seed, the name of its parameter, its row and
+// its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
+// dense model.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A distribution of mean 0.
+///   normal             with the given deviation
+///   truncated_normal   normal, drawn again beyond two deviations
+///   xavier             uniform within ±√(6 / (rows + cols)) (Glorot, Bengio 2010, eq. 16)
+///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
+enum class distribution { normal, truncated_normal, xavier, he };
+
+/// Fills the stored blocks of a matrix.
+///   parameter   name of the matrix in the model, the key of its random numbers
+///   deviation   of the normal distributions
+///   factor      multiplies all values
+template <element T, class Block>
+void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
+                random_key parameter, double deviation = 0.02, double factor = 1) {
+  const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
+  const auto stream = [&](std::uint64_t attempt) {
+    return random_stream(seed, random_purpose::initial_values, parameter, attempt);
+  };
+  const random_stream first = stream(0);
+  const auto draw = [&](std::uint64_t i) {
+    if (from == distribution::xavier) return (2 * first.uniform(i) - 1) * std::sqrt(6 / (rows + cols));
+    if (from == distribution::he) return first.normal(i) * std::sqrt(2 / cols);
+    double value = first.normal(i);
+    if (from == distribution::truncated_normal)
+      for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
+    return value * deviation;
+  };
+  matrix.generate([&](std::int64_t i, std::int64_t j) {
+    return factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j));
+  });
+}
+
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
+/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
+/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
+/// slimmable layers are 1.
+template <class Model>
+void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
+                            distribution from = distribution::normal, double deviation = 0.02) {
+  for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
+    using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
+    const std::string text = name.text();
+    if constexpr (requires { parameter.pattern(); }) {
+      const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
+      initialise(parameter, from, seed, text, deviation,
+                 ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
+    } else {
+      const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
+      std::ranges::fill(parameter, multiplies ? T(1) : T(0));
+    }
+  });
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/visible_blocks.hpp
+#ifndef TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#define TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// Layers that train more blocks than they compute with: beside the layer that is trained they keep a visible
+// one, of the same type, with the blocks that were chosen. Forward and the gradient by the input are those of
+// the visible layer; its backward is given the gradients of the trained one, so that weight gradients are
+// sampled at all trained blocks. The visible layer is a frozen part: checkpoints keep it, with its patterns.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace detail {
+
+/// Whether a parameter is a weight whose blocks are chosen; all other parameters are visible as they are.
+template <class Parameter> bool is_chosen(parameter_name const& name) {
+  return is_matrix<Parameter> && name.role() == parameter_role::weight;
+}
+
+/// The pattern of the `density` · (blocks of the grid) stored blocks of a matrix that are left without the
+/// least ones. Throws option_error if fewer are stored.
+///   least_of(count)   marks by slot: 1 for the `count` least blocks
+template <class Matrix, class Least>
+pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
+                        Least&& least_of) {
+  pattern const& stored = of.pattern();
+  const std::int64_t grid = std::int64_t{stored.block_rows()} * stored.block_cols(),
+                     count = tessera::detail::blocks_at(layer, density, grid);
+  if (count > stored.blocks())
+    throw option_error(message("[", layer, "] the forward density ", density, " is ", count, " of ", grid,
+                               " blocks of ", name.text(), ", but the update pattern stores only ",
+                               stored.blocks(), ": the forward density may be at most ",
+                               double(stored.blocks()) / double(grid)));
+  return count == stored.blocks() ? stored
+                                  : tessera::detail::without(stored, least_of(stored.blocks() - count));
+}
+
+/// Copies the blocks that `to` stores; drops those that `from` does not store.
+template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
+  bool all = true;
+  for (int i = 0; i < to.pattern().block_rows(); ++i) {
+    const auto columns = from.pattern().row(i);
+    const std::int64_t first = from.pattern().first_slot(i);
+    std::int64_t slot = to.pattern().first_slot(i);
+    auto at = columns.begin();
+    for (const std::int32_t j : to.pattern().row(i)) {
+      while (at != columns.end() && *at < j) ++at;
+      const bool found = at != columns.end() && *at == j;
+      if (found) std::ranges::copy(from.at_slot(first + (at - columns.begin())), to.at_slot(slot).begin());
+      all = all && found;
+      ++slot;
+    }
+  }
+  if (!all) to.set_pattern(to.pattern() & from.pattern());
+}
+
+/// Copies a parameter that is visible as it is.
+template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
+  if (from.size() == to.size())
+    std::copy(from.begin(), from.end(), to.begin());
+  else
+    to = from;
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::nn::detail
+#endif
+
+// ---- tessera/nn/edge_popup.hpp
+#ifndef TESSERA_SINGLE_NN_EDGE_POPUP
+#define TESSERA_SINGLE_NN_EDGE_POPUP
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+
+/// Makes a layer the zeros of another one's shape; it may have had any, and allocates only for a new one.
+struct make_zeros : widen {
+  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
+    if constexpr (is_matrix<From>) {
+      if (from.rows() != to.rows() || from.cols() != to.cols() || !(from.pattern() == to.pattern()))
+        to = To(from.rows(), from.cols(), from.pattern());
+    } else if (from.size() != to.size()) {
+      to = To(from.size());
+    }
+    std::fill(to.begin(), to.end(), typename To::value_type{});
+  }
+  template <class From, class To> void optional(parameter_name const& name, From const& from, To& to) {
+    parameter(name, from.vector, to.vector);
+    to.term = from.term;
+  }
+};
+
+}  // namespace detail
+
+/// Edge-popup (Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?", §3.2): random
+/// weights stay as they are; each has a score, which is trained, and the blocks of greatest score are
+/// visible. The gradient of a score goes straight through the choice: ds = dw ∘ w at all stored blocks.
+///   `edge_popup<float, mlp<float, block>>(layer, 0.5, seed)`: of the weights of `layer`, dense or sparse,
+///   0.5 of the blocks of each grid are visible.
+/// The score of a block is the sum of its elements' scores; the authors' code ranks magnitudes of scores, the
+/// paper scores. Biases and gains have no scores, they are trained as ever; freeze them by their names if all
+/// shall be random. Visible blocks are chosen in refresh, which training calls.
+template <element T, class Layer> struct edge_popup {
+  Layer scores;        // trained: a score in the place of each weight, and all other parameters
+  Layer weights;       // of which only the weights are used
+  Layer visible;       // the weights at the chosen blocks
+  double density = 1;  // of the visible blocks in those of the grid
+
+  using saved = typename Layer::saved;
+  using gradients = edge_popup<accumulator_t<T>, typename Layer::gradients>;
+
+  edge_popup() = default;
+  /// Scores are drawn as weights would be (He et al. 2015). Throws option_error unless the density is in
+  /// (0, 1] and at most the density of each weight.
+  ///   name   of this layer in the model; the keys of the scores are their own names
+  edge_popup(Layer layer, double visible_density, std::uint64_t seed, parameter_name const& name = {})
+      : scores(std::move(layer)), weights(scores), visible(scores), density(visible_density) {
+    for_each_parameter(scores, [&](parameter_name const& its, auto& score) {
+      if constexpr (is_matrix<decltype(score)>)
+        if (detail::is_chosen<decltype(score)>(its))
+          initialise(score, distribution::he, seed, name.child("scores").text() + '.' + its.text());
+    });
+    refresh(0);
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("scores", of.scores...);
+    each.frozen("weights", of.weights...);
+    each.frozen("visible", of.visible...);
+    each.setting("visible_density", of.density...);
+  }
+  std::int64_t outputs(std::int64_t features) const { return scores.outputs(features); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    visible.forward(x, y, s, p);
+  }
+  /// Observers of weight gradients do not see this backward: weights have no gradients.
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
+    detail::make_zeros action;
+    detail::walk(parameter_name(), action, weights, *of_weights);
+    pass<T> unobserved = p;
+    unobserved.weight_gradients = {};
+    visible.backward(x, s, dy, dx, *of_weights, unobserved);
+    for_each_parameter(
+        weights,
+        [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
+          if constexpr (is_matrix<decltype(w)>)
+            if (detail::is_chosen<decltype(w)>(name))
+              return run(p.ctx, ds = stored_values(ds) + stored_values(dw) * stored_values(w));
+          run(p.ctx, ds = stored_values(ds) + stored_values(dw));
+        },
+        *of_weights, g.scores);
+  }
+
+  /// Makes the visible layer follow the scores. Throws error if scores and weights are no longer stored at
+  /// the same blocks: their patterns must not evolve.
+  void refresh(std::int64_t) {
+    for_each_parameter(
+        scores,
+        [&](parameter_name const& name, auto const& score, auto const& weight, auto& to) {
+          if constexpr (is_matrix<decltype(score)>)
+            if (detail::is_chosen<decltype(score)>(name)) {
+              if (!(score.pattern() == weight.pattern()))
+                throw error(message("[edge_popup] the scores of ", name.text(),
+                                    " have another pattern than the weights, which never change: keep their "
+                                    "patterns from evolving, by a parameter group"));
+              const std::vector<double> sums = block_sums(score);
+              to.set_pattern(detail::greatest_blocks(
+                  "edge_popup", name, score, density,
+                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
+              return detail::copy_blocks(weight, to);
+            }
+          detail::copy_all(score, to);
+        },
+        weights, visible);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/embedding.hpp
+#ifndef TESSERA_SINGLE_NN_EMBEDDING
+#define TESSERA_SINGLE_NN_EMBEDDING
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y(:, t) = row ids[t] of a table.
+///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
+/// A table that also serves as the output weight has this one owner.
+template <element T> struct embedding {
+  dense_matrix<T> table;
+
+  using gradients = embedding<accumulator_t<T>>;
+
+  embedding() = default;
+  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+
+  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
+  /// `uses` is 1 if the table is also the output weight, else 0.
+  static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
+    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
+                                      uses);
+  }
+
+  void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
+    run(p.ctx, gather_rows(y, table, ids));
+  }
+  void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
+                pass<T> const& p) const {
+    run(p.ctx, scatter_rows(g.table, dy, ids));
+  }
+};
+
+/// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
+template <element T>
+void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const char* what = "token ids") {
+  if (std::int64_t(ids.size()) != p.tokens())
+    throw shape_error(
+        message("[embedding] ", ids.size(), " ", what, " for a batch of ", p.tokens(), " tokens"));
+}
+
+/// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
+/// is longer than `context`.
+inline void list_positions(sequences const& batch, std::int64_t context,
+                           std::vector<std::int32_t>& positions) {
+  positions.resize(std::size_t(batch.tokens()));
+  for (std::int64_t i = 0; i < batch.count(); ++i) {
+    if (batch.length(i) > context)
+      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
+                                " tokens but the context is ", context));
+    for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
+      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/sequence_head.hpp
+#ifndef TESSERA_SINGLE_NN_SEQUENCE_HEAD
+#define TESSERA_SINGLE_NN_SEQUENCE_HEAD
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Says to which class each sequence of an encoder belongs: softmax(V tanh(W h + b) + c), where h is the
+/// result for its first token, [CLS] (Devlin et al. 2019, §3.1).
+///   W (hidden, hidden), V (classes, hidden): dense
+template <element T> struct sequence_head {
+  using dense = linear<T, block_shape<granule>>;
+
+  dense pooler, classifier;
+  dropout<T> pooled_dropout;
+
+  struct saved {
+    std::vector<std::int32_t> firsts;  // tokens of the sequences that count
+    counted_tokens labels;
+    panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
+    panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+  using gradients = sequence_head<accumulator_t<T>>;
+
+  sequence_head() = default;
+  sequence_head(std::int64_t hidden, std::int64_t classes, dropout<T> of_pooled)
+      : pooler(hidden, hidden), classifier(classes, hidden), pooled_dropout(of_pooled) {}
+
+  static void parts(auto& each, auto&... of) {
+    each.dense("pooler", of.pooler...);
+    each.dense("classifier", of.classifier...);
+    each("pooled_dropout", of.pooled_dropout...);
+  }
+  /// Its products are for each sequence, not for each token: they are not counted.
+  static model_size size(std::int64_t hidden, std::int64_t classes) {
+    constexpr block_size block = block_size_of<block_shape<granule>>();
+    return model_size::of<T>()
+        .matrix(hidden, hidden, 1, block, 0)
+        .vector(hidden)
+        .matrix(classes, hidden, 1, block, 0)
+        .vector(classes);
+  }
+
+  std::int64_t classes() const { return classifier.weight.rows(); }
+
+  /// The sum of -log p(label) over the sequences whose label is not `ignored`, divided by `count`.
+  ///   top      (hidden, tokens), the result of the encoder
+  ///   labels   (sequences) 0 … classes - 1; sequences that are labelled have a token
+  double forward(panel_matrix<T> const& top, std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                 double count) const {
+    if (std::int64_t(labels.size()) != p.sequences.count())
+      throw shape_error(
+          message("[sequence_head] ", labels.size(), " labels for ", p.sequences.count(), " sequences"));
+    s.labels.choose(labels);
+    list_first_tokens(s.labels.positions(), s, p);
+    compute(top, s.logits, s, p);
+    return cross_entropy<T>().forward(s.logits, s.labels.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+  /// Logits (classes, sequences).
+  void predict(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    std::vector<std::int32_t> all(std::size_t(p.sequences.count()));
+    std::iota(all.begin(), all.end(), 0);
+    s.loss.has_gradient = false;
+    list_first_tokens(all, s, p);
+    compute(top, logits, s, p);
+  }
+
+  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens.
+  void backward(saved const& s, panel_matrix<T>& dtop, gradients& g, pass<T> const& p) const {
+    cross_entropy<T>::require_gradient(s.loss);
+    const std::int64_t hidden = s.first.features(), count = s.first.tokens();
+    const auto dpooled = p.borrow(hidden, count), dfirst = p.borrow(hidden, count);
+    const bool drops = pooled_dropout.drops(p);
+    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    if (drops) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
+    run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
+    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
+    run(p.ctx, scatter_tokens(dtop, *dfirst, s.firsts));
+  }
+
+ private:
+  static void list_first_tokens(std::span<std::int32_t const> chosen, saved& s, pass<T> const& p) {
+    s.firsts.clear();
+    for (const std::int32_t i : chosen) {
+      if (p.sequences.length(i) == 0)
+        throw shape_error(message("[sequence_head] sequence ", i, " is empty: it has no first token"));
+      s.firsts.push_back(std::int32_t(p.sequences.begin(i)));
+    }
+  }
+  void compute(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+    const auto count = std::int64_t(s.firsts.size());
+    for (auto* each : {&s.first, &s.pooled}) fit(*each, top.features(), count);
+    fit(logits, classes(), count);
+    run(p.ctx, gather_tokens(s.first, top, s.firsts));
+    run(p.ctx, s.pooled = tanh(pooler.value(s.first)));
+    const bool drops = pooled_dropout.drops(p);
+    if (drops) {
+      fit(s.dropped, top.features(), count);
+      run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
+    }
+    run(p.ctx, logits = classifier.value(drops ? s.dropped : s.pooled));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/token_prediction.hpp
+#ifndef TESSERA_SINGLE_NN_TOKEN_PREDICTION
+#define TESSERA_SINGLE_NN_TOKEN_PREDICTION
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The end of a model that predicts tokens, from the result of its last layer, `top` (hidden, tokens), to the
+/// loss. The model computes logits (vocabulary, tokens) of some tokens of it, x; others never meet the
+/// vocabulary.
+template <element T> struct token_prediction {
+  struct saved {
+    panel_matrix<T> counted;  // the columns of top that have a target
+    counted_tokens targets;
+    panel_matrix<T> logits;  // after a training forward their gradient
+    typename cross_entropy<T>::saved loss;
+  };
+
+  /// The loss of the tokens that s.targets has chosen: see cross_entropy.
+  ///   compute   compute(x, logits)
+  template <class Compute>
+  static double forward(panel_matrix<T> const& top, std::int64_t vocabulary, saved& s, pass<T> const& p,
+                        double count, Compute&& compute) {
+    panel_matrix<T> const& x = s.targets.pick(top, s.counted, p);
+    fit(s.logits, vocabulary, x.tokens());
+    compute(x, s.logits);
+    return cross_entropy<T>().forward(s.logits, s.targets.targets(), count,
+                                      p.purpose == purpose::training ? &s.logits : nullptr, s.loss, p);
+  }
+
+  /// The gradient dtop by top. Throws error unless the forward was that of a training pass.
+  ///   compute   compute(x, dx): the gradient by x, out of that by the logits, which is s.logits
+  template <class Compute>
+  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, pass<T> const& p,
+                       Compute&& compute) {
+    cross_entropy<T>::require_gradient(s.loss);
+    if (s.targets.all()) return compute(top, dtop);
+    const auto dcounted = p.borrow(top.features(), s.targets.count());
+    compute(s.counted, *dcounted);
+    run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
+  }
+
+  /// The logits of the tokens at some positions.
+  template <class Compute>
+  static void predict(panel_matrix<T> const& top, std::span<std::int32_t const> positions,
+                      std::int64_t vocabulary, panel_matrix<T>& logits, saved& s, pass<T> const& p,
+                      Compute&& compute) {
+    s.loss.has_gradient = false;
+    fit(s.counted, top.features(), std::int64_t(positions.size()));
+    fit(logits, vocabulary, std::int64_t(positions.size()));
+    run(p.ctx, gather_tokens(s.counted, top, positions));
+    compute(s.counted, logits);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/mlp.hpp
+#ifndef TESSERA_SINGLE_NN_MLP
+#define TESSERA_SINGLE_NN_MLP
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default Op is within 6e-7 of ops::gelu
+/// and three to four times as fast, which saves 7 % of a step of a sparse layer.
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
+/// Only z is saved; f(z) stays in the cache, and backward computes it again.
+///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct mlp {
+  using activation = Op;
+
+  Linear up, down;
+
+  struct saved {
+    panel_matrix<T> z;
+  };
+  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("down", of.down...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .keeps(of.inner())      // z
+        .lends(of.inner(), 2);  // f(z) and the gradient of z
+  }
+  /// Zeros on random patterns, by the name of this part in the model.
+  static mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           name.child("up")),
+            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
+                           name.child("down"))};
+  }
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                        pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("mlp", x, dy);
+  require_forward("mlp", s.z.tokens(), dy.tokens());
+  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
+             dz_room = p.borrow(up.weight.rows(), dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room;
+  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
+      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
+      dx = up.input_gradient(dz));
+  down.add_weight_gradient(dy, h, g.down, p);
+  up.add_weight_gradient(dz, x, g.up, p);
+}
+
+/// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
+///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
+template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  Linear gate, up, down;
+
+  struct saved {
+    panel_matrix<T> z, u;
+  };
+  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("gate", of.gate...);
+    each("up", of.up...);
+    each("down", of.down...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .keeps(of.inner(), 2)   // z, u
+        .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
+  }
+  /// Zeros on random patterns, by the name of this part in the model.
+  static gated_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, name);
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           name.child("gate")),
+            two.up, two.down};
+  }
+  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.z, gate.weight.rows(), tokens);
+    fit(s.u, up.weight.rows(), tokens);
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
+    return statements(s.z = gate.value(x), s.u = up.value(x));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                              pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
+                                               pass<T> const& p) const {
+  dx.require_apart("gated_mlp", x, dy);
+  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
+  const std::int64_t hidden = up.weight.rows();
+  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
+             du_room = p.borrow(hidden, dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
+  const auto dh = local(down.input_gradient(dy));
+  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
+      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
+  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
+  down.add_weight_gradient(dy, h, g.down, p);
+  gate.add_weight_gradient(dz, x, g.gate, p);
+  up.add_weight_gradient(du, x, g.up, p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/norm.hpp
+#ifndef TESSERA_SINGLE_NN_NORM
+#define TESSERA_SINGLE_NN_NORM
+#include <algorithm>
+#include <cstdint>
+
+// `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
+// value is then an elementwise expression: the next product computes it panel by panel, and backward computes
+// it again, so normalised activations are never saved.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
+///   x, y (features, tokens)   w, b (features)
+template <element T> struct layer_norm {
+  feature_vector<accumulator_t<T>> weight, bias;
+  bias_term has_bias = bias_term::present;
+  double epsilon = 1e-5;
+
+  struct saved {
+    token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
+  };
+  using gradients = layer_norm<accumulator_t<T>>;
+
+  layer_norm() = default;
+  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present)
+      : weight(features), bias(features), has_bias(with_bias) {
+    std::ranges::fill(weight, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each("bias", optional(of.bias, of.has_bias)...);
+    each.setting("epsilon", of.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
+    model_size size = model_size::of<T>().vector(features).keeps_sums(2);
+    return with_bias == bias_term::present ? size.vector(features) : size;
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    fit(s.mean, tokens);
+    fit(s.scale, tokens);
+  }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    return statements(s.mean = mean_features(x),
+                      s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
+  }
+  auto value(panel_matrix<T> const& x, saved const& s) const {
+    return (x - s.mean) * s.scale * weight + bias;
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T>
+void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("layer_norm", s.mean.size(), dy.tokens());
+  const auto dz = named<"dy">(dy);
+  const auto n = named<"n">((x - s.mean) * s.scale);
+  const auto d = named<"d">(dz * weight);
+  const double share = 1 / double(x.features());
+  const auto sum_d = local(sum_features(d));
+  const auto sum_dn = local(sum_features(d * n));
+  const auto mean_d = local(s.scale * (share * sum_d));
+  const auto slope = local(square(s.scale) * (share * sum_dn));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+      dx = s.scale * d - mean_d - slope * (x - s.mean));
+}
+
+/// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
+///   x, y (features, tokens)   w (features)
+template <element T> struct rms_norm {
+  feature_vector<accumulator_t<T>> weight;
+  double epsilon = 1e-5;
+
+  struct saved {
+    token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
+  };
+  using gradients = rms_norm<accumulator_t<T>>;
+
+  rms_norm() = default;
+  /// Has no bias, whatever the bias_term.
+  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent) : weight(features) {
+    std::ranges::fill(weight, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each("weight", of.weight...);
+    each.setting("epsilon", of.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term = bias_term::absent) {
+    return model_size::of<T>().vector(features).keeps_sums(1);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void resize(saved& s, std::int64_t tokens) const { fit(s.scale, tokens); }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    return s.scale = rsqrt(mean_features(square(x)) + epsilon);
+  }
+  auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T>
+void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  resize(s, x.tokens());
+  run(p.ctx, prepare(x, s, p), y = value(x, s));
+}
+
+template <element T>
+void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                           destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("rms_norm", s.scale.size(), dy.tokens());
+  const auto dn = named<"dn">(dy * x * s.scale);
+  const auto sum_dn = local(sum_features(dn * weight));
+  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
+  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/transformer_block.hpp
+#ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
+#define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
+enum class norm_order { pre, post };
+
+/// Attention A and an MLP M, each with a residual connection.
+///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
+///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
+/// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
+template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
+          class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
+struct transformer_block {
+  static constexpr norm_order order = Order;
+  static constexpr bool is_pre = Order == norm_order::pre;
+
+  Norm norm1;
+  Attention attention;
+  dropout<T> attention_dropout;
+  Norm norm2;
+  Mlp mlp;
+  dropout<T> mlp_dropout;
+
+  struct saved {
+    typename Norm::saved norm1, norm2;
+    typename Attention::saved attention;
+    typename Mlp::saved mlp;
+    panel_matrix<T> h, v;  // v: post only
+  };
+  using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
+                                      typename Mlp::gradients, typename Attention::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("order", Order);
+    each("norm1", of.norm1...);
+    each("attention", of.attention...);
+    each("attention_dropout", of.attention_dropout...);
+    each("norm2", of.norm2...);
+    each("mlp", of.mlp...);
+    each("mlp_dropout", of.mlp_dropout...);
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(Norm::size(of.hidden, of.bias), 2)
+        .part(Attention::size(of))
+        .part(Mlp::size(of))
+        .keeps(of.hidden, is_pre ? 1 : 2)  // h, v
+        .lends(of.hidden, 4);
+  }
+  /// Zeros on random patterns; gains are 1.
+  ///   name   of this block in the model, which begins the keys of its random choices
+  static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                  parameter_name const& name) {
+    return {Norm(of.hidden, of.bias),
+            Attention::random(of, seen, seed, name.child("attention")),
+            {of.dropout, name.child("attention_dropout").key()},
+            Norm(of.hidden, of.bias),
+            Mlp::random(of, seed, name.child("mlp")),
+            {of.dropout, name.child("mlp_dropout").key()}};
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void resize(saved& s, std::int64_t tokens) const {
+    norm1.resize(s.norm1, tokens);
+    attention.resize(s.attention, tokens);
+    fit(s.h, mlp.outputs(0), tokens);
+    norm2.resize(s.norm2, tokens);
+    mlp.resize(s.mlp, tokens);
+    if (!is_pre) fit(s.v, mlp.outputs(0), tokens);
+  }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+    const auto add_to_x = [&](auto const& branch) { return s.h = x + branch; };
+    if constexpr (is_pre) {
+      const auto n1 = norm1.value(x, s.norm1), n2 = norm2.value(s.h, s.norm2);
+      return statements(norm1.prepare(x, s.norm1, p), attention.prepare(n1, s.attention, p),
+                        attention_dropout.dropped(attention.value(n1, s.attention), p, add_to_x),
+                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p));
+    } else {
+      const auto n = norm1.value(s.h, s.norm1);
+      const auto add_to_n = [&](auto const& branch) { return s.v = n + branch; };
+      return statements(attention.prepare(x, s.attention, p),
+                        attention_dropout.dropped(attention.value(x, s.attention), p, add_to_x),
+                        norm1.prepare(s.h, s.norm1, p), mlp.prepare(n, s.mlp, p),
+                        mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
+                        norm2.prepare(s.v, s.norm2, p));
+    }
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
+                                                                       destination<T> y, saved& s,
+                                                                       pass<T> const& p) const {
+  resize(s, x.tokens());
+  panel_matrix<T>& to = *y.to();
+  if constexpr (is_pre)
+    run(p.ctx, prepare(x, s, p),
+        mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
+                            [&](auto const& branch) { return to = s.h + branch; }));
+  else
+    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
+  y.add_term(p);
+}
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
+                                                                        saved const& s,
+                                                                        panel_matrix<T> const& dy,
+                                                                        destination<T> dx, gradients& g,
+                                                                        pass<T> const& p) const {
+  require_forward("transformer_block", s.h.tokens(), dy.tokens());
+  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
+  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
+  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  if constexpr (is_pre) {
+    run(p.ctx, n = norm2.value(s.h, s.norm2));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
+    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
+    run(p.ctx, n = norm1.value(x, s.norm1));
+    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
+    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+  } else {
+    panel_matrix<T>& dv = dh;
+    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
+    run(p.ctx, n = norm1.value(s.h, s.norm1));
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
+    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
+    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
+                       p);
+  }
+  dx.add_term(p);
+}
+
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
+/// Norms and the products of attention with itself stay in the element of the weights.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using transformer_block_of =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/encoder.hpp
+#ifndef TESSERA_SINGLE_NN_ENCODER
+#define TESSERA_SINGLE_NN_ENCODER
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
+///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
+template <element T, class Op> struct masked_token_head {
+  linear<T, block_shape<granule>> transform;
+  layer_norm<T> norm;
+  feature_vector<accumulator_t<T>> bias;
+
+  struct saved {
+    panel_matrix<T> z, activated;
+    typename layer_norm<T>::saved norm;
+  };
+  using gradients = masked_token_head<accumulator_t<T>, Op>;
+
+  masked_token_head() = default;
+  masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
+      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {}
+
+  static void parts(auto& each, auto&... of) {
+    each.dense("transform", of.transform...);
+    each("norm", of.norm...);
+    each("bias", of.bias...);
+    each.setting("activation", Op());
+  }
+  static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
+    return model_size::of<T>()
+        .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
+        .part(layer_norm<T>::size(hidden))
+        .vector(vocabulary)
+        .keeps(hidden, 2);  // z, activated
+  }
+
+  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const;
+  /// Also adds to dtable, the gradient by the table.
+  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
+                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Op>
+void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  fit(s.z, x.features(), x.tokens());
+  fit(s.activated, x.features(), x.tokens());
+  norm.resize(s.norm, x.tokens());
+  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
+      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+}
+
+template <element T, class Op>
+void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
+                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        pass<T> const& p) const {
+  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
+  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
+      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
+  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
+  transform.backward(x, {}, *dz, dx, g.transform, p);
+}
+
+/// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
+/// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
+/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
+///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
+struct encoder_body {
+  using value_type = T;
+  using block = Block;
+  using layer = Layer;
+
+  /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
+  struct input {
+    std::span<std::int32_t const> ids, segments = {};
+  };
+
+  transformer_config config;
+  embedding<T> token_embedding, position_embedding, segment_embedding;
+  layer_norm<T> embedding_norm;
+  dropout<T> embedding_dropout;
+  stack<T, Layer> blocks;
+
+  struct saved {
+    std::vector<std::int32_t> positions, first_segment;
+    panel_matrix<T> summed, embedded, top;
+    typename layer_norm<T>::saved embedding_norm;
+    typename stack<T, Layer>::saved blocks;
+  };
+  using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
+
+  encoder_body() = default;
+  /// Random patterns; values are zeros.
+  encoder_body(transformer_config const& of, std::uint64_t seed)
+      : config(of), token_embedding(of.vocabulary, of.hidden) {
+    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
+    segment_embedding = embedding<T>(config.segment_types, config.hidden);
+    embedding_norm = layer_norm<T>(config.hidden);
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      blocks.layers.push_back(
+          Layer::random(config, mask::bidirectional, seed, parameter_name("block").child(i)));
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    if (first.has_positions())
+      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    if (first.config.segment_types > 0)
+      each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
+    each("embedding_norm", first.embedding_norm, others.embedding_norm...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("block", first.blocks, others.blocks...);
+  }
+  bool has_positions() const { return config.positions == position_coding::learned; }
+  /// Throws option_error if the configuration makes no sense.
+  ///   uses       products of the token table with each token
+  ///   segments   see stack
+  static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
+    of.check();
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
+        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
+        .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
+        .part(layer_norm<T>::size(of.hidden))
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
+        .lends(of.hidden, 2);  // gradients
+  }
+
+  /// Computes s.top (hidden, tokens), the result for each token.
+  void encode(input const& in, saved& s, pass<T> const& p) const;
+  /// Adds the gradients of the body; dtop, the gradient by s.top, is overwritten.
+  void encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop, gradients& g,
+                       pass<T> const& p) const;
+
+ private:
+  static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
+    return in.segments.empty() ? s.first_segment : in.segments;
+  }
+};
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
+  require_tokens(in.ids, p);
+  list_positions(p.sequences, config.context, s.positions);
+  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
+      when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
+  if (config.segment_types > 0) {
+    if (in.segments.empty()) s.first_segment.assign(in.ids.size(), 0);
+    run(p.ctx, add_rows(s.summed, segment_embedding.table, segments_of(in, s)));
+  }
+  embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
+                                                    gradients& g, pass<T> const& p) const {
+  const auto dx = p.borrow(config.hidden);
+  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
+  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
+      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
+  if (config.segment_types > 0)
+    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+}
+
+/// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
+/// token table, and, if the configuration says so, whether the second segment of a sequence follows the
+/// first.
+///   Op   activation of the head
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>,
+          class Op = ops::gelu_polynomial>
+struct encoder : encoder_body<T, Block, Layer> {
+  using body = encoder_body<T, Block, Layer>;
+  using body::config, body::token_embedding;
+  using typename body::input;
+
+  /// The classes of next-sentence prediction.
+  static constexpr std::int32_t is_next = 0, is_not_next = 1;
+
+  masked_token_head<T, Op> head;
+  sequence_head<T> next_sentence;  // of two classes; without parameters unless the configuration has it
+
+  struct saved : body::saved, token_prediction<T>::saved {
+    typename masked_token_head<T, Op>::saved head;
+    typename sequence_head<T>::saved next_sentence;
+  };
+  using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
+
+  encoder() = default;
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
+  explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
+    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    if (config.next_sentence)
+      next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
+    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    body::parts(each, first, others...);
+    each("head", first.head, others.head...);
+    if (first.config.next_sentence) each("next_sentence", first.next_sentence, others.next_sentence...);
+  }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    return body::size(of, 1, segments)
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
+  ///   targets (tokens)   true ids of masked tokens; other tokens are `ignored` and never meet the vocabulary
+  double forward(input const& in, std::span<std::int32_t const> targets, saved& s, pass<T> const& p,
+                 double count = 1) const;
+
+  /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
+  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
+  ///   labels (sequences)   is_next, is_not_next or `ignored`
+  /// Throws option_error if the configuration has no next_sentence.
+  double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
+                 saved& s, pass<T> const& p, double count = 1) const;
+
+  /// Logits (2, sequences) of the next sentences.
+  void predict_next(input const& in, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
+
+  /// Logits (vocabulary, positions) of the tokens at some positions of a batch.
+  void predict(input const& in, std::span<std::int32_t const> positions, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const;
+
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
+  void backward(input const& in, saved const& s, gradients& g, pass<T> const& p) const;
+
+ private:
+  static transformer_config const& checked(transformer_config const& of) {
+    static_cast<void>(size(of));
+    return of;
+  }
+};
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets, saved& s,
+                                             pass<T> const& p, double count) const {
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  s.loss.has_gradient = s.next_sentence.loss.has_gradient = false;
+  this->encode(in, s, p);
+  return token_prediction<T>::forward(
+      s.top, config.vocabulary, s, p, count,
+      [&](auto const& x, auto& logits) { head.forward(token_embedding.table, x, logits, s.head, p); });
+}
+
+template <element T, class Block, class Layer, class Op>
+double encoder<T, Block, Layer, Op>::forward(input const& in, std::span<std::int32_t const> targets,
+                                             std::span<std::int32_t const> labels, saved& s, pass<T> const& p,
+                                             double count) const {
+  if (!config.next_sentence)
+    throw option_error("[encoder] labels of sequences, but the configuration has no next_sentence");
+  const double masked = forward(in, targets, s, p, count);
+  const auto labelled = double(std::ranges::count_if(labels, [](auto l) { return l != ignored; }));
+  if (labelled == 0 || s.targets.count() == 0) return masked;
+  return masked + next_sentence.forward(s.top, labels, s.next_sentence, p,
+                                        count * labelled / double(s.targets.count()));
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict_next(input const& in, panel_matrix<T>& logits, saved& s,
+                                                pass<T> const& p) const {
+  s.loss.has_gradient = false;
+  this->encode(in, s, p);
+  next_sentence.predict(s.top, logits, s.next_sentence, p);
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::predict(input const& in, std::span<std::int32_t const> positions,
+                                           panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  this->encode(in, s, p);
+  token_prediction<T>::predict(
+      s.top, positions, config.vocabulary, logits, s, p,
+      [&](auto const& x, auto& to) { head.forward(token_embedding.table, x, to, s.head, p); });
+}
+
+template <element T, class Block, class Layer, class Op>
+void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
+                                            pass<T> const& p) const {
+  const auto dtop = p.borrow(config.hidden);
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
+  });
+  if (s.next_sentence.loss.has_gradient) {
+    const auto dnext = p.borrow(config.hidden);
+    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
+    run(p.ctx, *dtop += *dnext);
+  }
+  this->encode_backward(in, s, *dtop, g, p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/gpt.hpp
+#ifndef TESSERA_SINGLE_NN_GPT
+#define TESSERA_SINGLE_NN_GPT
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
+/// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
+/// table.
+///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
+template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
+  using value_type = T;
+  using block = Block;
+  using layer = Layer;
+
+  transformer_config config;
+  embedding<T> token_embedding, position_embedding;
+  dropout<T> embedding_dropout;
+  stack<T, Layer> blocks;
+  layer_norm<T> final_norm;
+
+  struct saved : token_prediction<T>::saved {
+    std::vector<std::int32_t> positions;
+    panel_matrix<T> embedded, top;
+    typename stack<T, Layer>::saved blocks;
+    typename layer_norm<T>::saved final_norm;
+  };
+  using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
+
+  gpt() = default;
+  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
+  /// configuration makes no sense.
+  explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
+    static_cast<void>(size(config));
+    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
+    final_norm = layer_norm<T>(config.hidden, config.bias);
+    initialise_transformer(*this, config.layers, seed);
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.config, others.config...);
+    each.dense("token_embedding", first.token_embedding, others.token_embedding...);
+    if (first.has_positions())
+      each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    each("block", first.blocks, others.blocks...);
+    each("final_norm", first.final_norm, others.final_norm...);
+  }
+  bool has_positions() const { return config.positions == position_coding::learned; }
+  /// Throws option_error if the configuration makes no sense.
+  ///   segments   see stack
+  static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    of.check();
+    if (of.segment_types != 0)
+      throw option_error(message("[gpt] segment_types is ", of.segment_types,
+                                 ": a decoder has no segment embeddings, make it 0"));
+    if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
+    return model_size::of<T>()
+        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(layer_norm<T>::size(of.hidden, of.bias))
+        .part(cross_entropy<T>::size(of.vocabulary))
+        .keeps(of.hidden, 2)  // embedded, top
+        .lends(of.hidden, 2)  // their gradients
+        .checked();
+  }
+
+  /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
+  /// itself, of which train_step takes the mean; s.targets.count() for a mean over this batch.
+  ///   ids, targets (tokens): of the batch of p
+  double forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets, saved& s,
+                 pass<T> const& p, double count = 1) const;
+
+  /// Adds the gradients of the loss that forward returned. Throws error unless that was a training pass.
+  void backward(std::span<std::int32_t const> ids, saved const& s, gradients& g, pass<T> const& p) const;
+
+  /// Logits (vocabulary, positions) of the tokens that follow some positions of a batch.
+  void predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+               panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
+
+ private:
+  void compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const;
+  void compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s, pass<T> const& p) const;
+};
+
+template <element T, class Block, class Layer>
+double gpt<T, Block, Layer>::forward(std::span<std::int32_t const> ids, std::span<std::int32_t const> targets,
+                                     saved& s, pass<T> const& p, double count) const {
+  require_tokens(ids, p);
+  require_tokens(targets, p, "targets");
+  s.targets.choose(targets);
+  compute_top(ids, s, p);
+  return token_prediction<T>::forward(s.top, config.vocabulary, s, p, count,
+                                      [&](auto const& x, auto& logits) { compute_logits(x, logits, s, p); });
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
+                                    pass<T> const& p) const {
+  const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
+  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    const auto dn = p.borrow(config.hidden, x.tokens());
+    panel_matrix<T>& n = dhead;  // until it is the gradient
+    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
+        g.token_embedding.table += sampled(s.logits * transposed(n)));
+    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
+  });
+  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
+  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
+        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
+      }));
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<std::int32_t const> positions,
+                                   panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  require_tokens(ids, p);
+  compute_top(ids, s, p);
+  token_prediction<T>::predict(s.top, positions, config.vocabulary, logits, s, p,
+                               [&](auto const& x, auto& to) { compute_logits(x, to, s, p); });
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
+  list_positions(p.sequences, config.context, s.positions);
+  fit(s.embedded, config.hidden, p.tokens());
+  fit(s.top, config.hidden, p.tokens());
+  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+      when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
+  if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
+  blocks.forward(s.embedded, s.top, s.blocks, p);
+}
+
+template <element T, class Block, class Layer>
+void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
+                                          pass<T> const& p) const {
+  final_norm.resize(s.final_norm, top.tokens());
+  run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+}
+
+/// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
+template <element T, class Block>
+using gpt2 =
+    gpt<T, Block, transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, ops::gelu_tanh>>>;
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/gradient_check.hpp
 #ifndef TESSERA_SINGLE_NN_GRADIENT_CHECK
 #define TESSERA_SINGLE_NN_GRADIENT_CHECK
@@ -32969,8 +33000,8 @@ struct nm_linear : linear<T, Block> {
   }
   /// As linear::random.
   static nm_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                          std::uint64_t seed, std::uint64_t number) {
-    return nm_linear(base::random(out, in, density, with_bias, seed, number));
+                          std::uint64_t seed, parameter_name const& name) {
+    return nm_linear(base::random(out, in, density, with_bias, seed, name));
   }
 
   /// The expression V x + b, for use in a statement; x may be an expression.
@@ -33188,12 +33219,12 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
 
 /// A cell of so many gates, of hidden features in and out, with random patterns.
 template <class Cell>
-Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-  const auto matrix = [&](std::uint64_t which) {
+Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+  const auto matrix = [&](char const* part) {
     return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
-                                         2 * number + which);
+                                         name.child(part));
   };
-  return {matrix(0), matrix(1)};
+  return {matrix("input"), matrix("recurrent")};
 }
 template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
   return model_size::of<T>()
@@ -33230,9 +33261,9 @@ template <element T, class Block> struct gru {
     each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   number   of the cell in the model, a key of its random patterns
-  static gru random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-    return detail::random_cell<gru>(hidden, density, seed, number);
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static gru random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<gru>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
     return detail::cell_size<T, Block>(hidden, density, gate_count);
@@ -33330,9 +33361,9 @@ template <element T, class Block> struct lstm {
     each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
   }
   /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   number   of the cell in the model, a key of its random patterns
-  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, std::uint64_t number) {
-    return detail::random_cell<lstm>(hidden, density, seed, number);
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<lstm>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
     return detail::cell_size<T, Block>(hidden, density, gate_count);
@@ -33483,19 +33514,22 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   explicit recurrent_model(recurrent_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = embedding<T>(config.vocabulary, config.hidden);
-    embedding_dropout = {config.dropout, 0}, top_dropout = {config.dropout, 1};
-    for (std::int64_t i = 0; i < config.layers; ++i)
-      cells.layers.push_back(Cell::random(config.hidden, config.density, seed, std::uint64_t(i)));
+    embedding_dropout = {config.dropout, "embedding_dropout"};
+    top_dropout = {config.dropout, "top_dropout"};
+    for (int i = 0; i < int(config.layers); ++i)
+      cells.layers.push_back(
+          Cell::random(config.hidden, config.density, seed, parameter_name("cell").child(i)));
     bias = feature_vector<accumulator_t<T>>(config.vocabulary);
-    initialise(token_embedding.table, distribution::normal, seed, 0, 0.1);
-    std::uint64_t number = 0;
-    for (Cell& cell : cells.layers) {
-      for (auto* of_cell : {&cell.input, &cell.recurrent})
-        initialise(of_cell->weight, distribution::xavier, seed, ++number);
-      if constexpr (Cell::gate_count == 4)
+    for_each_parameter(*this, [&](parameter_name const& name, auto& parameter) {
+      if constexpr (is_matrix<decltype(parameter)>)
+        initialise(parameter,
+                   name.role() == parameter_role::weight ? distribution::xavier : distribution::normal, seed,
+                   name.key(), 0.1);
+    });
+    if constexpr (Cell::gate_count == 4)
+      for (Cell& cell : cells.layers)
         for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
           cell.input.bias[f] = accumulator_t<T>(1);
-    }
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -33707,10 +33741,9 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
       : body(std::move(static_cast<body&>(trained))) {
     if (classes < 2)
       throw option_error(message("[sequence_classifier] ", classes, " classes: there must be two or more"));
-    head = sequence_head<T>(config.hidden, classes, body::pooled_dropout(config));
-    // Numbers that no parameter of the encoder has.
-    initialise(head.pooler.weight, distribution::truncated_normal, seed, 1u << 20);
-    initialise(head.classifier.weight, distribution::truncated_normal, seed, (1u << 20) + 1);
+    head = sequence_head<T>(config.hidden, classes, {config.dropout, "pooled_dropout"});
+    initialise(head.pooler.weight, distribution::truncated_normal, seed, "pooler.weight");
+    initialise(head.classifier.weight, distribution::truncated_normal, seed, "classifier.weight");
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -33806,9 +33839,9 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
     each("coefficients", of.coefficients...);
   }
   static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.inner()); }
-  /// Zeros on random patterns, for layer `number` of a transformer.
-  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, std::uint64_t number) {
-    return slimmable_mlp(whole_type::random(of, seed, number));
+  /// Zeros on random patterns, by the name of this part in the model.
+  static slimmable_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    return slimmable_mlp(whole_type::random(of, seed, name));
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
@@ -33868,10 +33901,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
     each("coefficients", of.coefficients...);
   }
   static model_size size(transformer_config const& of) { return whole_type::size(of).vector(of.heads); }
-  /// Zeros on random patterns, for layer `number` of a transformer.
+  /// Zeros on random patterns, by the name of this part in the model.
   static slimmable_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                    std::uint64_t number) {
-    return slimmable_attention(whole_type::random(of, seen, seed, number));
+                                    parameter_name const& name) {
+    return slimmable_attention(whole_type::random(of, seen, seed, name));
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
@@ -34202,8 +34235,8 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   /// As linear::random.
   static quantised_linear random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
-                                 std::uint64_t seed, std::uint64_t number) {
-    return quantised_linear(base::random(out, in, density, with_bias, seed, number));
+                                 std::uint64_t seed, parameter_name const& name) {
+    return quantised_linear(base::random(out, in, density, with_bias, seed, name));
   }
 
   /// The expression sx (sw (w8 x8)) + b; x may be an expression.
@@ -35595,6 +35628,8 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
     return value;
   else if constexpr (std::is_same_v<Value, std::string>)
     return value;
+  else if constexpr (std::is_same_v<Value, random_key>)
+    return value.value;
   else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
     return text_of_patterns(value);
   else if constexpr (requires { value.setting_name(); })
@@ -35655,13 +35690,20 @@ template <class Model> io::json architecture(Model const& model) {
   return all;
 }
 
-/// The settings of a model that only its training depends on, such as the rates of dropout.
+/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
 template <class Model> io::json::object training_settings_of(Model const& model) {
   io::json::object all;
   nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
     all.push_back({"model." + name.text(), detail::json_of_setting(value)});
   });
   return all;
+}
+
+/// Calls visit(setting, key) for the keys of random choices among them.
+template <class Model, class Visit> void for_each_training_key(Model& model, Visit&& visit) {
+  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto& value) {
+    if constexpr (std::is_same_v<decltype(value), random_key&>) visit("model." + name.text(), value);
+  });
 }
 
 namespace detail {
@@ -35694,14 +35736,14 @@ namespace detail {
 TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
   if (of.empty()) return "all";
   std::int64_t stored = 0, grid = 0;
-  std::uint64_t hash = io::content_hash("");
+  std::uint64_t hash = content_hash("");
   for (pattern const& one : of) {
     stored += one.blocks();
     grid += std::int64_t{one.block_rows()} * one.block_cols();
     const auto add = [&](int number) {
       const auto n = static_cast<std::uint32_t>(number);
       const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
-      hash = io::content_hash({bytes.data(), bytes.size()}, hash);
+      hash = content_hash({bytes.data(), bytes.size()}, hash);
     };
     add(one.block_rows());
     add(one.block_cols());
@@ -35780,6 +35822,8 @@ class owned_layer {
 
 namespace detail {
 
+using key_visitor = function_ref<void(std::string const& setting, random_key&)>;
+
 /// What a type of layer can do besides computing.
 struct layer_functions {
   nn::detail::walk_function walk;
@@ -35787,6 +35831,7 @@ struct layer_functions {
   io::json (*architecture)(void const* object);
   io::json::object (*training_settings)(void const* object);
   std::string (*arithmetic)(void const* object, machine const& on);
+  void (*for_each_key)(void* object, key_visitor visit);
 };
 
 template <class Layer> struct functions_of_layer {
@@ -35794,8 +35839,9 @@ template <class Layer> struct functions_of_layer {
   static io::json architecture(void const* object);
   static io::json::object training_settings(void const* object);
   static std::string arithmetic(void const* object, machine const& on);
-  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, refresh, architecture,
-                                       training_settings, arithmetic};
+  static void for_each_key(void* object, key_visitor visit);
+  static constexpr layer_functions all{
+      nn::detail::walk_tensors<Layer>, refresh, architecture, training_settings, arithmetic, for_each_key};
 };
 template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
   nn::refresh(*static_cast<Layer*>(object), step);
@@ -35809,6 +35855,10 @@ template <class Layer> io::json::object functions_of_layer<Layer>::training_sett
 template <class Layer>
 std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
   return arithmetic_of_model(*static_cast<Layer const*>(object), on);
+}
+
+template <class Layer> void functions_of_layer<Layer>::for_each_key(void* object, key_visitor visit) {
+  for_each_training_key(*static_cast<Layer*>(object), visit);
 }
 
 /// What one with gradients can do.
@@ -35864,6 +35914,9 @@ class mutable_any_layer : public any_layer {
 
   /// See nn::refresh.
   void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+
+  /// See for_each_training_key.
+  void for_each_key(detail::key_visitor visit) const { functions_->for_each_key(layer_, visit); }
 };
 
 /// The same, to be trained: a layer that has `gradients`.
@@ -36495,8 +36548,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 /// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
-/// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training.
-inline constexpr int checkpoint_version = 4;
+/// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training,
+/// version 4 numbers as keys of random choices.
+inline constexpr int checkpoint_version = 5;
 
 namespace detail {
 
@@ -36733,7 +36787,7 @@ TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::j
         tensors.add(names[i] + "." + array.name, array, model[i].tensor);
   }
   for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
-  tensors.metadata["tessera.state"] = std::to_string(io::content_hash(text));
+  tensors.metadata["tessera.state"] = std::to_string(content_hash(text));
 
   io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
     io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
@@ -36760,7 +36814,7 @@ TESSERA_BODY checkpoint::checkpoint(std::string const& folder)
   if (version_ >= 3) tensors_.check_header();
   const std::string text = io::read_file(path_);
   const auto hash = tensors_.metadata().find("tessera.state");
-  if (hash == tensors_.metadata().end() || hash->second != std::to_string(io::content_hash(text)))
+  if (hash == tensors_.metadata().end() || hash->second != std::to_string(content_hash(text)))
     throw io_error(message("[read ", path_, "] not the file that was written with ", tensors_.path(),
                            ": one of them was changed or replaced"));
   document_ = io::parse_json(text, path_);
@@ -37717,6 +37771,91 @@ TESSERA_COLD TESSERA_BODY void set_elements(optimizer_state& state, std::string 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/random_keys.hpp
+#ifndef TESSERA_SINGLE_TRAIN_RANDOM_KEYS
+#define TESSERA_SINGLE_TRAIN_RANDOM_KEYS
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Random choices while training have a name as key: that of the parameter whose pattern or value changes, or
+// of the dropout in its model. Before version 5 of checkpoints the keys were numbers; a run that goes on from
+// one of these keeps them, and its checkpoints say so.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The keys of a training's random choices for matrices.
+///   numbers   of the matrix among all matrices of the model
+///   names     of the parameter
+enum class stream_keys { numbers, names };
+
+/// The key for a matrix of a model.
+inline random_key key_of(stream_keys keys, std::string const& name, std::uint64_t number) {
+  return keys == stream_keys::names ? random_key(name) : random_key(number);
+}
+
+namespace detail {
+
+inline char const* text_of(stream_keys keys) { return keys == stream_keys::names ? "names" : "numbers"; }
+
+/// The keys of a checkpoint, by its state.
+TESSERA_COLD inline stream_keys stream_keys_in(io::json_place const& state) {
+  if (!state.contains("random_keys")) return stream_keys::numbers;
+  const io::json_place keys = state.at("random_keys");
+  for (const auto known : {stream_keys::numbers, stream_keys::names})
+    if (keys.as_string() == text_of(known)) return known;
+  keys.fail("should be \"names\" or \"numbers\"");
+}
+
+/// A key that a layer of a model keeps, as a dropout does.
+struct kept_key {
+  std::string setting, in_file;  // its name among the settings of the training, here and in a checkpoint
+  random_key key;                // of the checkpoint, or of the model if the checkpoint has none
+};
+
+/// The keys of a model that goes on from a checkpoint, in their order.
+TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
+                                                    mutable_any_layer const& model) {
+  std::vector<kept_key> all;
+  model.for_each_key([&](std::string const& setting, random_key& key) {
+    const std::string numbered = setting.substr(0, setting.rfind('.')) + ".layer";  // before version 5
+    kept_key its{setting, setting, key};
+    if (!state.contains("settings")) {  // before version 4, which numbered dropouts in their order
+      const std::uint64_t place = all.size();
+      // In a head for sequences it was number 1 + 4 layers, where the layers have two each.
+      its.key = setting.ends_with("pooled_dropout.key") ? 2 * place - 1 : place;
+    } else if (const io::json_place settings = state.at("settings"); settings.contains(setting)) {
+      its.key = settings.at(setting).as_integer<std::uint64_t>();
+    } else if (settings.contains(numbered)) {
+      its.in_file = numbered;
+      its.key = settings.at(numbered).as_integer<std::uint64_t>();
+    }
+    all.push_back(its);
+  });
+  return all;
+}
+
+/// Puts the keys of a checkpoint into the settings that are compared with its own.
+TESSERA_COLD inline void put_keys(io::json& settings, std::vector<kept_key> const& keys) {
+  for (io::json_member& one : *settings.get_if<io::json::object>())
+    for (kept_key const& its : keys)
+      if (one.key == its.setting) {
+        one = {its.in_file, its.key.value};
+        break;
+      }
+}
+/// And into the model.
+TESSERA_COLD inline void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
+  auto next = keys.begin();
+  model.for_each_key([&](std::string const&, random_key& key) { key = (next++)->key; });
+}
+
+}  // namespace detail
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/sparsity/explored_blocks.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
 #define TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
@@ -38088,7 +38227,7 @@ struct matrix_at_update {
   any_tensor weight;                              // after the optimizer's update
   any_tensor gradient;                            // of this step, at the stored blocks
   std::int64_t done;                              // completed steps of the run
-  std::uint64_t number;                           // of this matrix in the model: a key of random choices
+  random_key key;                                 // of random choices for this matrix: its name in the model
   std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
 
   pattern const& stored() const { return weight.pattern(); }
@@ -38228,7 +38367,7 @@ inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at
                                                       std::uint64_t seed, std::int64_t update) {
   return random_choice(
       at.absent(), count,
-      random_stream(seed, random_purpose::regrowth, at.number, static_cast<std::uint64_t>(update)));
+      random_stream(seed, random_purpose::regrowth, at.key, static_cast<std::uint64_t>(update)));
 }
 
 /// A matrix of a model whose pattern may change.
@@ -38271,10 +38410,10 @@ TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
-/// the policy's count. They are found in one backward, whose pass gets the address of this object:
+/// the policy's count. They are found in one backward, whose pass gets the observer:
 ///
 ///   candidates.watch(policy, done, model, gradients);
-///   pass.weight_gradients = &candidates;        // null in all other passes
+///   pass.weight_gradients = candidates.observer();   // none in all other passes
 ///   model.backward(…, gradients, pass);
 ///   candidates.stop();
 ///   evolve(policy, done, explored, model, gradients, state, candidates);
@@ -38292,7 +38431,7 @@ template <class Policy> class growth_candidates {
   /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
   /// no growth_score.
   void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
-             nn::parameter_list const& gradients, parameter_groups const& groups = {}) {
+             nn::parameter_list gradients, parameter_groups const& groups = {}) {
     stop();
     found_.clear();
     if (!grows_by_gradient(policy)) return;
@@ -38311,8 +38450,8 @@ template <class Policy> class growth_candidates {
         average->resize(static_cast<std::size_t>(stored.block_rows()) *
                         static_cast<std::size_t>(stored.block_cols()));
       }
-      found_.push_back({number,
-                        gradients[i].tensor.address(),
+      found_.push_back({i,
+                        number,
                         stored,
                         weight.block_rows(),
                         weight.block_cols(),
@@ -38322,6 +38461,7 @@ template <class Policy> class growth_candidates {
                         {}});
     }
     policy_ = &policy;
+    gradients_ = std::move(gradients);
   }
   /// Ends watching; the candidates stay.
   void stop() {
@@ -38330,13 +38470,17 @@ template <class Policy> class growth_candidates {
     policy_ = nullptr;
   }
   bool watching() const { return policy_ != nullptr; }
+  /// For passes; none unless watching.
+  nn::any_gradient_observer observer() {
+    return watching() ? nn::any_gradient_observer(*this, *gradients_) : nn::any_gradient_observer();
+  }
 
-  /// Called by layers: see nn::gradient_observer.
+  /// See nn::gradient_observer.
   template <element T>
-  void operator()(context& ctx, void const* dw, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
+  void operator()(context& ctx, std::size_t parameter, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
     if constexpr (gradient_policy<Policy>) {
       const auto here = std::find_if(found_.begin(), found_.end(),
-                                     [dw](matrix const& each) { return each.gradient == dw; });
+                                     [&](matrix const& each) { return each.parameter == parameter; });
       if (!watching() || here == found_.end()) return;
       here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
@@ -38386,8 +38530,8 @@ template <class Policy> class growth_candidates {
 
  private:
   struct matrix {
-    std::uint64_t number;  // among all matrices of the model
-    void const* gradient;  // what a backward calls it by
+    std::size_t parameter;  // its number among the parameters of the model
+    std::uint64_t number;   // and among all matrices
     pattern stored;
     int block_rows, block_cols;
     std::int64_t count;
@@ -38451,6 +38595,7 @@ template <class Policy> class growth_candidates {
   }
 
   Policy const* policy_ = nullptr;  // while watching
+  std::optional<nn::parameter_list> gradients_;
   std::vector<matrix> found_;
   std::optional<double> kept_;  // the share that the averages keep in this step
   bool chooses_ = false;        // whether an update follows, by averages
@@ -38531,11 +38676,12 @@ struct pattern_change {
 /// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
 /// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
+///   keys         of random choices
 template <sparsity_policy Policy>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
                       nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
                       optimizer_state& state, growth_candidates<Policy> const& candidates = {},
-                      parameter_groups const& groups = {}) {
+                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names) {
   require_possible(policy, done, model, groups);
   require_state("evolve", model, gradients, state);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
@@ -38544,7 +38690,8 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
     if (!groups.evolves(number)) continue;
     any_tensor& weight = model[i].tensor;
-    const matrix_at_update at{weight, gradients[i].tensor, done, number, candidates.of(number)};
+    const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
+                              candidates.of(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
@@ -38837,9 +38984,10 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   growth_candidates<Policy> candidates;
   loss_scaling scaling;
   train::progress progress;
-  parameter_groups groups;              // rates, decay and policy by name: group_parameters
-  machine trained_on = this_machine();  // the machine of the last step
-  int micro_batch = 0;                  // the one that train_step accumulates now
+  parameter_groups groups;                // rates, decay and policy by name: group_parameters
+  machine trained_on = this_machine();    // the machine of the last step
+  stream_keys keys = stream_keys::names;  // of random choices for matrices
+  int micro_batch = 0;                    // the one that train_step accumulates now
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
   /// to replace blocks of a model without sparse matrices.
@@ -38881,13 +39029,12 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
   /// The same for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
-    return {ctx,           nn::purpose::training,
-            key(seed),     std::uint64_t(progress.step),
-            scaling.scale, nn::any_gradient_observer(weight_gradients())};
+    return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
+            scaling.scale, weight_gradients()};
   }
-  /// The observer of weight gradients for a pass that is made by hand; null unless the policy needs gradients
+  /// The observer of weight gradients for a pass that is made by hand; none unless the policy needs gradients
   /// of this backward.
-  growth_candidates<Policy>* weight_gradients() { return candidates.watching() ? &candidates : nullptr; }
+  nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
 
  private:
   std::uint64_t key(std::uint64_t seed) const {
@@ -39024,8 +39171,8 @@ step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings cons
   });
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
-    report.changed =
-        evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+    report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
+                            t.candidates, t.groups, t.keys);
   if (report.skipped)
     t.model.refresh(t.progress.step);
   else
@@ -39106,6 +39253,7 @@ void save(any_training<Optimizer, Policy> const& t, std::string const& folder, i
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"random_keys", detail::text_of(t.keys)},
                                     {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
   save_checkpoint(folder, std::move(state), t.model, t.state, t.trained_on);
@@ -39121,17 +39269,23 @@ enum class other_settings { refused, allowed };
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
-/// run goes on with those of `t`. The number of threads may change. Data, rates, clipping, micro-batches and
-/// hooks belong to the program, which keeps and compares them itself.
+/// run goes on with those of `t`. Keys of random choices are those of the checkpoint. The number of threads
+/// may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and compares
+/// them itself.
 template <class Optimizer, class Policy>
 void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {
   const io::json_place state = from.state();
   from.require_architecture(t.model);
-  if (settings == other_settings::refused && state.contains("settings"))  // not before version 4
-    detail::require_settings(state.at("settings"), detail::settings_of(t), "training",
+  const stream_keys keys = detail::stream_keys_in(state);
+  const std::vector<detail::kept_key> kept = detail::kept_keys(state, t.model);
+  if (settings == other_settings::refused && state.contains("settings")) {  // not before version 4
+    io::json now = detail::settings_of(t);
+    detail::put_keys(now, kept);
+    detail::require_settings(state.at("settings"), now, "training",
                              "; set it back, or resume with train::other_settings::allowed",
                              [](std::string const&) { return true; });
+  }
   progress p;
   p.step = state.at("step").as_integer();
   p.tokens = state.at("tokens").as_integer();
@@ -39154,6 +39308,8 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   if (state.contains("gradient_averages"))  // not in older files
     candidates.averages_from_json(state.at("gradient_averages"));
   from.load(t.model, t.state, t.gradients);
+  detail::put_keys(t.model, kept);
+  t.keys = keys;
   t.explored = std::move(explored);
   t.candidates = std::move(candidates);
   t.scaling = scaling;
@@ -40889,6 +41045,7 @@ TESSERA_BODY std::string to_svg(model_patterns const& now, model_patterns const&
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -40918,17 +41075,16 @@ struct deep_rewiring {
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
   /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
-  /// 1 or -1 for a place of the grid, numbered row by row, of matrix `number` of the model.
-  int sign(std::uint64_t number, std::int64_t place) const {
-    const random_stream random(seed, random_purpose::signs, number);
+  /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
+  int sign(random_key matrix, std::int64_t place) const {
+    const random_stream random(seed, random_purpose::signs, matrix);
     return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
   }
   /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     std::vector<double> scores = at.weight.block_sums();
     at.stored().for_each([&](int i, int j, std::int64_t slot) {
-      scores[static_cast<std::size_t>(slot)] *=
-          sign(at.number, std::int64_t{i} * at.stored().block_cols() + j);
+      scores[static_cast<std::size_t>(slot)] *= sign(at.key, std::int64_t{i} * at.stored().block_cols() + j);
     });
     return weakest(std::span<double const>(scores), count);
   }
@@ -40963,10 +41119,11 @@ template <schedule Schedule> struct weight_noise : step_hook {
     nn::mutable_parameter_list model(t.model);
     const nn::parameter_list gradients(t.gradients);
     require_state("weight_noise", model, gradients, t.state);
-    std::uint64_t matrices = 0;
+    const std::vector<std::string> names = model.names();
+    std::uint64_t number = 0;
     for (std::size_t i = 0; i < model.size(); ++i) {
       if (!model[i].tensor.is_matrix()) continue;
-      const random_stream random(seed, random_purpose::noise, matrices++,
+      const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
                                  static_cast<std::uint64_t>(t.progress.step));
       const double its_rate = rate * t.groups.of_parameter(i).rate;
       if (!model[i].is_weight() || its_rate == 0) continue;

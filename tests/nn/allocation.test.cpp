@@ -4,9 +4,6 @@
 #include <span>
 
 #include <doctest/doctest.h>
-#ifdef TESSERA_COMPILED
-#include <tessera/compiled.hpp>
-#endif
 #include <support/allocations.hpp>
 #include <support/gradient_check.hpp>
 

@@ -8,9 +8,6 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#ifdef TESSERA_COMPILED
-#include <tessera/compiled.hpp>
-#endif
 #include <io/scratch_folder.hpp>
 
 #include <tessera/nn/encoder.hpp>

@@ -12,9 +12,6 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#ifdef TESSERA_COMPILED
-#include <tessera/compiled.hpp>
-#endif
 #include <pretrain/ngram.hpp>
 #include <pretrain/text.hpp>
 #include <pretrain/windows.hpp>
