@@ -63,6 +63,7 @@
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
+#include <tessera/train/settings.hpp>
 #include <tessera/train/sparsity/absent_gradients.hpp>
 #include <tessera/train/sparsity/connectivity.hpp>
 #include <tessera/train/sparsity/densify.hpp>

@@ -23,6 +23,7 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/settings.hpp>
 #include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/token_loss.hpp>
 #include <tessera/train/training.hpp>
@@ -44,10 +45,12 @@
 #endif
 
 // A model, and what lists of parameters, checkpoints and training need of it.
-#define TESSERA_MODEL_INSTANCE(...)                                                                        \
-  TESSERA_INSTANCE template struct __VA_ARGS__;                                                            \
-  TESSERA_INSTANCE template void nn::detail::walk_tensors<__VA_ARGS__>(void*, nn::detail::tensor_visitor); \
-  TESSERA_INSTANCE template struct train::detail::functions_of_layer<__VA_ARGS__>;                         \
+#define TESSERA_MODEL_INSTANCE(...)                                                                         \
+  TESSERA_INSTANCE template struct __VA_ARGS__;                                                             \
+  TESSERA_INSTANCE template void nn::detail::walk_tensors<__VA_ARGS__>(void*, nn::detail::tensor_visitor);  \
+  TESSERA_INSTANCE template void train::detail::walk_settings<__VA_ARGS__>(void*,                           \
+                                                                           train::detail::setting_visitor); \
+  TESSERA_INSTANCE template struct train::detail::functions_of_layer<__VA_ARGS__>;                          \
   TESSERA_INSTANCE template struct train::detail::training_functions_of<__VA_ARGS__>;
 
 // A GPT and a BERT whose weights are layers LINEAR.

@@ -18,6 +18,7 @@
 #include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/nn/slimmable.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
+#include <tessera/train/settings.hpp>
 
 // The key of a random choice is the name of a parameter or of a dropout, as a model lists it.
 
@@ -56,13 +57,12 @@ template <class Model> void check_keys(Model const& model) {
       CHECK((normal == values || uniform == values));
     }
   });
-  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    if constexpr (std::is_same_v<decltype(value), random_key const&>) {
-      const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
-      INFO("dropout ", layer);
-      CHECK(is_new(layer));
-      CHECK(value == random_key(layer));
-    }
+  train::setting_list(model).for_each([&](nn::parameter_name const& name, train::any_setting const& each) {
+    if (!each.key) return;
+    const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
+    INFO("dropout ", layer);
+    CHECK(is_new(layer));
+    CHECK(*each.key == random_key(layer));
   });
 }
 

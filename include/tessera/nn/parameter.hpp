@@ -32,8 +32,8 @@
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
 // same template, with accumulators as elements. The list is the source of for_each_parameter, by which
-// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, for_each_setting,
-// for_each_training_setting, widened and zeros_like.
+// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, widened and
+// zeros_like, and of the settings that checkpoints compare (train::setting_list).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -238,27 +238,6 @@ template <class Visit> struct visit_frozen {
   void hyperparameter(auto&...) {}
 };
 
-template <class Visit> struct visit_settings {
-  Visit& visit;
-  void parameter(parameter_name const&, auto&...) {}
-  void optional(parameter_name const&, auto&...) {}
-  void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
-  template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
-  void hyperparameter(auto&...) {}
-};
-
-template <class Visit> struct visit_training_settings {
-  Visit& visit;
-  void parameter(parameter_name const&, auto&...) {}
-  void optional(parameter_name const&, auto&...) {}
-  void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
-  void setting(parameter_name const&, auto&...) {}
-  void training_setting(parameter_name const& name, auto& value) { visit(name, value); }
-  void hyperparameter(auto&...) {}
-};
-
 template <class Visit> struct visit_layers {
   Visit& visit;
   void layer(auto&... of) { visit(of...); }
@@ -303,18 +282,6 @@ void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
 /// Calls visit(name, tensor) for every tensor of a layer that is not trained.
 template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& visit) {
   detail::visit_frozen<std::remove_reference_t<Visit>> action{visit};
-  detail::walk(parameter_name(), action, layer);
-}
-
-/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, texts, patterns, functors.
-template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
-  detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
-  detail::walk(parameter_name(), action, layer);
-}
-
-/// The same for the settings that only training depends on: the rate of a dropout and the key of its masks.
-template <class Layer, class Visit> void for_each_training_setting(Layer& layer, Visit&& visit) {
-  detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }
 

@@ -3,18 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/function_ref.hpp>
-#include <tessera/core/random.hpp>
-#include <tessera/exec/machine.hpp>
-#include <tessera/io/json.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
-#include <tessera/train/architecture.hpp>
+#include <tessera/train/settings.hpp>
 
 // Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
 // this library takes a layer, but for computing with it, one of these stands for it.
@@ -52,43 +47,19 @@ class owned_layer {
 
 namespace detail {
 
-using key_visitor = function_ref<void(std::string const& setting, random_key&)>;
-
 /// What a type of layer can do besides computing.
 struct layer_functions {
   nn::detail::walk_function walk;
+  settings_walk settings;
   void (*refresh)(void* object, std::int64_t step);
-  io::json (*architecture)(void const* object);
-  io::json::object (*training_settings)(void const* object);
-  std::string (*arithmetic)(void const* object, machine const& on);
-  void (*for_each_key)(void* object, key_visitor visit);
 };
 
 template <class Layer> struct functions_of_layer {
   static void refresh(void* object, std::int64_t step);
-  static io::json architecture(void const* object);
-  static io::json::object training_settings(void const* object);
-  static std::string arithmetic(void const* object, machine const& on);
-  static void for_each_key(void* object, key_visitor visit);
-  static constexpr layer_functions all{
-      nn::detail::walk_tensors<Layer>, refresh, architecture, training_settings, arithmetic, for_each_key};
+  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, walk_settings<Layer>, refresh};
 };
 template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
   nn::refresh(*static_cast<Layer*>(object), step);
-}
-template <class Layer> io::json functions_of_layer<Layer>::architecture(void const* object) {
-  return train::architecture(*static_cast<Layer const*>(object));
-}
-template <class Layer> io::json::object functions_of_layer<Layer>::training_settings(void const* object) {
-  return training_settings_of(*static_cast<Layer const*>(object));
-}
-template <class Layer>
-std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
-  return arithmetic_of_model(*static_cast<Layer const*>(object), on);
-}
-
-template <class Layer> void functions_of_layer<Layer>::for_each_key(void* object, key_visitor visit) {
-  for_each_training_key(*static_cast<Layer*>(object), visit);
 }
 
 /// What one with gradients can do.
@@ -122,11 +93,7 @@ class any_layer {
       : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>::all) {}
 
   operator nn::parameter_list() const { return {layer_, functions_->walk}; }
-
-  // See the functions of these names, which take any layer.
-  io::json architecture() const { return functions_->architecture(layer_); }
-  io::json::object training_settings() const { return functions_->training_settings(layer_); }
-  std::string arithmetic(machine const& on) const { return functions_->arithmetic(layer_, on); }
+  operator setting_list() const { return {layer_, functions_->settings}; }
 
  protected:
   void* layer_;
@@ -144,9 +111,6 @@ class mutable_any_layer : public any_layer {
 
   /// See nn::refresh.
   void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
-
-  /// See for_each_training_key.
-  void for_each_key(detail::key_visitor visit) const { functions_->for_each_key(layer_, visit); }
 };
 
 /// The same, to be trained: a layer that has `gradients`.

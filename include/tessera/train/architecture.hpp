@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -12,53 +11,25 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
-#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/hash.hpp>
-#include <tessera/core/random.hpp>
+#include <tessera/core/float16.hpp>
+#include <tessera/core/float8.hpp>
+#include <tessera/core/int8.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/eval/quantised.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/pattern.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/train/settings.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 namespace detail {
-
-/// The name of a type without namespaces, equal for all compilers: "gelu" for ops::gelu.
-template <class T> std::string name_of_type() {
-  std::string_view name = __PRETTY_FUNCTION__;  // "… [T = tessera::ops::gelu]", "… [with T = …::gelu; …]"
-  name.remove_prefix(name.find("T = ") + 4);
-  name = name.substr(0, name.find_first_of(";]<"));
-  return std::string(name.substr(name.rfind(':') + 1));
-}
-
-/// "all" of no patterns; else their size and a hash.
-std::string text_of_patterns(std::vector<pattern> const& of);
-
-/// Numbers and enumerations are written as numbers, patterns as their size and hash, other settings as their
-/// setting_name() or, if they have none, as the names of their types.
-template <class Value> io::json json_of_setting([[maybe_unused]] Value const& value) {
-  if constexpr (std::is_enum_v<Value>)
-    return static_cast<std::int64_t>(value);
-  else if constexpr (std::is_arithmetic_v<Value>)
-    return value;
-  else if constexpr (std::is_same_v<Value, std::string>)
-    return value;
-  else if constexpr (std::is_same_v<Value, random_key>)
-    return value.value;
-  else if constexpr (std::is_same_v<Value, std::vector<pattern>>)
-    return text_of_patterns(value);
-  else if constexpr (requires { value.setting_name(); })
-    return value.setting_name();
-  else
-    return name_of_type<Value>();
-}
 
 /// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
 /// belongs to none.
@@ -104,76 +75,19 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
 
 /// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
 /// Also of an optimizer or a policy.
-template <class Model> io::json architecture(Model const& model) {
-  io::json::object all;
-  nn::for_each_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    all.push_back({name.text(), detail::json_of_setting(value)});
-  });
-  return all;
-}
+io::json architecture(setting_list const& of);
 
 /// The settings of a model that only its training depends on, such as the rates and keys of dropout.
-template <class Model> io::json::object training_settings_of(Model const& model) {
-  io::json::object all;
-  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    all.push_back({"model." + name.text(), detail::json_of_setting(value)});
-  });
-  return all;
-}
-
-/// Calls visit(setting, key) for the keys of random choices among them.
-template <class Model, class Visit> void for_each_training_key(Model& model, Visit&& visit) {
-  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto& value) {
-    if constexpr (std::is_same_v<decltype(value), random_key&>) visit("model." + name.text(), value);
-  });
-}
-
-namespace detail {
+io::json::object training_settings(setting_list const& of);
 
 /// What decides about the last bits of a model's results: the engines are those of its parameters, and of
 /// the elements to which its layers round the factors of products.
-template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::set<std::string> engines;
-  const auto add = [&](nn::parameter_name const&, auto const& of) {
-    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
-      using E = std::remove_cvref_t<decltype(of)>;
-      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
-    }
-  };
-  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
-  });
-  nn::for_each_setting(model, add);
-  std::string words = arithmetic_of<>(on);
-  for (std::string const& of_one : engines) words += of_one;
-  return words;
-}
-
-}  // namespace detail
+std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
+                                machine const& on);
 
 #ifdef TESSERA_BODY
 
 namespace detail {
-
-TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
-  if (of.empty()) return "all";
-  std::int64_t stored = 0, grid = 0;
-  std::uint64_t hash = content_hash("");
-  for (pattern const& one : of) {
-    stored += one.blocks();
-    grid += std::int64_t{one.block_rows()} * one.block_cols();
-    const auto add = [&](int number) {
-      const auto n = static_cast<std::uint32_t>(number);
-      const std::array bytes{char(n), char(n >> 8), char(n >> 16), char(n >> 24)};
-      hash = content_hash({bytes.data(), bytes.size()}, hash);
-    };
-    add(one.block_rows());
-    add(one.block_cols());
-    one.for_each([&](int i, int j, std::int64_t) { add(i), add(j); });
-  }
-  return message(stored, " of ", grid, " in ", of.size(), of.size() == 1 ? " pattern" : " patterns",
-                 " of hash ", hash);
-}
 
 TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
   for (std::size_t begin = 0; begin < key.size();) {
@@ -194,6 +108,43 @@ TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::strin
 }
 
 }  // namespace detail
+
+TESSERA_BODY io::json architecture(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (!each.of_training) all.push_back({name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY io::json::object training_settings(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.of_training) all.push_back({"model." + name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameters,
+                                             setting_list const& settings, machine const& on) {
+  std::set<std::string> engines;
+  const auto add = [&](element_type const& of) {
+    const auto add_if = [&]<class E>(std::type_identity<E>) {
+      if (of.is<E>()) engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    };
+    add_if(std::type_identity<float>()), add_if(std::type_identity<double>());
+    add_if(std::type_identity<bfloat16>()), add_if(std::type_identity<float16>());
+    add_if(std::type_identity<float8_e4m3>()), add_if(std::type_identity<float8_e5m2>());
+    add_if(std::type_identity<int8>());
+  };
+  for (nn::any_parameter const& each : parameters) add(each.tensor.element());
+  settings.for_each([&](nn::parameter_name const&, any_setting const& each) {
+    if (each.element) add(*each.element);
+  });
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
+  return words;
+}
 
 #endif
 

@@ -137,8 +137,8 @@ TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::j
   const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", layer.arithmetic(on)},
-                                  {"architecture", layer.architecture()},
+                                  {"arithmetic", arithmetic_of_model(model, layer, on)},
+                                  {"architecture", architecture(layer)},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   if (optimizer) require_state("checkpoint", model, *optimizer);
@@ -202,7 +202,7 @@ TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer c
                                                                      machine const& on) const {
   std::vector<std::string> all;
   std::string const& written = place().at("arithmetic").as_string();
-  if (const std::string here = model.arithmetic(on); written != here)
+  if (const std::string here = arithmetic_of_model(model, model, on); written != here)
     all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
                           ", and is read by one for ", here, ": results will differ in their last bits"));
   if (version_ < 2)
@@ -225,7 +225,7 @@ TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const&
     if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
     return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
   };
-  detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
+  detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
 }
 
 TESSERA_BODY void checkpoint::require_whole() const {

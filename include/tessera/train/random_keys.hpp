@@ -10,7 +10,9 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/nn/parameter.hpp>
 #include <tessera/train/any_layer.hpp>
+#include <tessera/train/settings.hpp>
 
 // Random choices while training have a name as key: that of the parameter whose pattern or value changes, or
 // of the dropout in its model. Before version 5 of checkpoints the keys were numbers; a run that goes on from
@@ -47,11 +49,18 @@ struct kept_key {
   random_key key;                // of the checkpoint, or of the model if the checkpoint has none
 };
 
+/// Calls visit(setting, key) for the keys that the layers of a model keep.
+template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&& visit) {
+  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.key) visit("model." + name.text(), *each.key);
+  });
+}
+
 /// The keys of a model that goes on from a checkpoint, in their order.
 TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
                                                     mutable_any_layer const& model) {
   std::vector<kept_key> all;
-  model.for_each_key([&](std::string const& setting, random_key& key) {
+  for_each_key(model, [&](std::string const& setting, random_key& key) {
     const std::string numbered = setting.substr(0, setting.rfind('.')) + ".layer";  // before version 5
     kept_key its{setting, setting, key};
     if (!state.contains("settings")) {  // before version 4, which numbered dropouts in their order
@@ -81,7 +90,7 @@ TESSERA_COLD inline void put_keys(io::json& settings, std::vector<kept_key> cons
 /// And into the model.
 TESSERA_COLD inline void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
   auto next = keys.begin();
-  model.for_each_key([&](std::string const&, random_key& key) { key = (next++)->key; });
+  for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
 }
 
 }  // namespace detail

@@ -307,7 +307,7 @@ template <class Optimizer, class Policy> struct settings_of_training {
 /// What the results of a training depend on besides tensors and the model's architecture.
 template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
   io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
-  for (io::json_member& one : t.model.training_settings()) all[one.key] = std::move(one.value);
+  for (io::json_member& one : training_settings(t.model)) all[one.key] = std::move(one.value);
   return all;
 }
 
