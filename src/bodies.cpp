@@ -39,6 +39,7 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/nn/initialisation.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/densities.hpp>
 #include <tessera/tensor/matrix_sources.hpp>

@@ -73,4 +73,9 @@ TEST_CASE("initialisation: what overhangs the matrix stays zero") {
   CHECK(not_zero == 17 * 3);
 }
 
+TEST_CASE("initialisation: a vector is refused") {
+  feature_vector<float> bias(3);
+  CHECK_THROWS_AS(initialise(bias, distribution::normal, 1, "some.bias"), shape_error);
+}
+
 }  // namespace initialisation_test

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/nn/parameter.hpp>
-#include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/tensor/any_tensor.hpp>
 
 // Initial values. The value of an element is a function of the seed, the name of its parameter, its row and
 // its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
@@ -24,13 +27,25 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
 enum class distribution { normal, truncated_normal, xavier, he };
 
-/// Fills the stored blocks of a matrix.
+/// Fills the stored blocks of a matrix. Throws shape_error if it is a vector.
 ///   parameter   name of the matrix in the model, the key of its random numbers
 ///   deviation   of the normal distributions
 ///   factor      multiplies all values
-template <element T, class Block>
-void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
-                random_key parameter, double deviation = 0.02, double factor = 1) {
+void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
+                double deviation = 0.02, double factor = 1);
+
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
+/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
+/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
+/// slimmable layers are 1.
+void initialise_transformer(mutable_parameter_list model, std::int64_t layers, std::uint64_t seed,
+                            distribution from = distribution::normal, double deviation = 0.02);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
+                             double deviation, double factor) {
+  if (!matrix.is_matrix()) throw shape_error("[initialise] fills matrices, and this is a vector");
   const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
   const auto stream = [&](std::uint64_t attempt) {
     return random_stream(seed, random_purpose::initial_values, parameter, attempt);
@@ -44,30 +59,40 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
       for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
     return value * deviation;
   };
-  matrix.generate([&](std::int64_t i, std::int64_t j) {
-    return factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j));
+  std::vector<double> block(static_cast<std::size_t>(matrix.block_elements()));
+  std::byte* to = matrix.data();
+  matrix.pattern().for_each([&](int block_row, int block_col, std::int64_t) {
+    std::size_t k = 0;
+    for (int r = 0; r < matrix.block_rows(); ++r)
+      for (int c = 0; c < matrix.block_cols(); ++c, ++k) {
+        const std::int64_t i = std::int64_t(block_row) * matrix.block_rows() + r,
+                           j = std::int64_t(block_col) * matrix.block_cols() + c;
+        const bool inside = i < matrix.rows() && j < matrix.cols();
+        block[k] =
+            inside ? factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)) : 0;
+      }
+    matrix.element().from_double(block.data(), std::ssize(block), to);
+    to += block.size() * matrix.element().bytes;
   });
 }
 
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
-/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
-/// slimmable layers are 1.
-template <class Model>
-void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
-                            distribution from = distribution::normal, double deviation = 0.02) {
-  for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
-    using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    const std::string text = name.text();
-    if constexpr (requires { parameter.pattern(); }) {
-      const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
-      initialise(parameter, from, seed, text, deviation,
+TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int64_t layers,
+                                         std::uint64_t seed, distribution from, double deviation) {
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& tensor = model[i].tensor;
+    const std::string_view name = names[i], last = name.substr(name.rfind('.') + 1);
+    if (tensor.is_matrix()) {
+      const bool ends_branch = name.ends_with(".out.weight") || name.ends_with(".down.weight");
+      initialise(tensor, from, seed, name, deviation,
                  ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
     } else {
-      const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
-      std::ranges::fill(parameter, multiplies ? T(1) : T(0));
+      const double value = last == "weight" || last == "coefficients" ? 1 : 0;
+      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), value));
     }
-  });
+  }
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -14,6 +16,7 @@
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/model_size.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/recurrent.hpp>
 #include <tessera/nn/token_prediction.hpp>
 
@@ -79,12 +82,12 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
       cells.layers.push_back(
           Cell::random(config.hidden, config.density, seed, parameter_name("cell").child(i)));
     bias = feature_vector<accumulator_t<T>>(config.vocabulary);
-    for_each_parameter(*this, [&](parameter_name const& name, auto& parameter) {
-      if constexpr (is_matrix<decltype(parameter)>)
-        initialise(parameter,
-                   name.role() == parameter_role::weight ? distribution::xavier : distribution::normal, seed,
-                   name.key(), 0.1);
-    });
+    mutable_parameter_list all(*this);
+    const std::vector<std::string> names = all.names();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].tensor.is_matrix())
+        initialise(all[i].tensor, all[i].is_weight() ? distribution::xavier : distribution::normal, seed,
+                   names[i], 0.1);
     if constexpr (Cell::gate_count == 4)
       for (Cell& cell : cells.layers)
         for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
