@@ -23,9 +23,10 @@
 // Models of tokens whose network, element and block are not known: what trains and uses them is compiled
 // once, and a model may come from a library that is loaded when it is needed.
 //
-//   std::unique_ptr<train::any_model> model = …;     // new train::model_of<nn::gpt<float,
-//   block_shape<16>>>(…) train::any_training t(model->layer(), train::adamw{}); train::train_step(ctx, t,
-//   {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
+//   using network = nn::gpt<float, block_shape<16>>;
+//   std::unique_ptr<train::any_model> model = std::make_unique<train::model_of<network>>(network(shape, 1));
+//   train::any_training t(model->layer(), train::adamw{});
+//   train::train_step(ctx, t, {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
