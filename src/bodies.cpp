@@ -64,6 +64,7 @@
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
+#include <tessera/train/random_keys.hpp>
 #include <tessera/train/settings.hpp>
 #include <tessera/train/sparsity/absent_gradients.hpp>
 #include <tessera/train/sparsity/connectivity.hpp>

@@ -212,7 +212,7 @@ TEST_CASE("windows: a batch depends on the seed and the step alone") {
     batch drawn;
     window_text(text, context).sample(seed, step, count, drawn);
     CHECK(drawn.lengths == std::vector<std::int64_t>(std::size_t(count), context));
-    CHECK(drawn.counted == count * context);
+    CHECK(drawn.counted() == count * context);
     for (std::size_t i = 0; i < drawn.inputs.size(); ++i) {
       CHECK(drawn.targets[i] == drawn.inputs[i] + 1);
       if (i % context > 0) CHECK(drawn.inputs[i] == drawn.inputs[i - 1] + 1);
@@ -282,7 +282,7 @@ TEST_CASE("windows: masked ones show the whole text, and none leaves its documen
       shown.push_back(all.targets[i] >= 0 ? all.targets[i] : all.inputs[i]);
   }
   CHECK(shown == text);
-  CHECK(predicted == all.counted);
+  CHECK(predicted == all.counted());
   CHECK(double(predicted) / 300 == doctest::Approx(0.15).epsilon(0.1));
   batch again;
   for (std::size_t w = 0; w < windows.windows(); ++w) windows.add_window(w, again);
@@ -298,7 +298,7 @@ TEST_CASE("windows: a masked batch is filled with whole windows, and differs by 
     windows.sample(1, step, 4, drawn);
     CHECK(drawn.inputs.size() <= 128);
     CHECK(drawn.sequences().tokens() == std::ssize(drawn.inputs));
-    CHECK(drawn.counted > 0);
+    CHECK(drawn.counted() > 0);
     lengths.insert(drawn.lengths.begin(), drawn.lengths.end());
   }
   CHECK(lengths == std::set<std::int64_t>{3, 32});  // short documents come whole, of others full windows

@@ -45,7 +45,6 @@ train::token_batch batch(bool labelled) {
     all.targets.push_back(i % 3 == 0 ? nn::ignored : i * 11 % 30);
     if (labelled) all.segments.push_back(i % 5 > 2);
   }
-  all.counted = 14;
   if (labelled) all.labels = {0, 1, 1};
   return all;
 }
@@ -80,14 +79,14 @@ void check(Network const& made, train::token_batch const& shown, Forward&& forwa
       const nn::pass<float> p = typed.pass(ctx, arranged.sequences, room, 3);
       const double loss = forward(network, arranged, saved, p);
       backward(network, arranged, saved, typed.gradients, p);
-      return train::token_loss{loss, shown.counted, p};
+      return train::token_loss{loss, shown.counted(), p};
     });
     CHECK(step(t, [&](int) { return train::learn(ctx, any, t, shown, 3); }) == expected);
     CHECK(values_of(any.layer()) == values_of(network));
     CHECK(values_of(t.gradients) == values_of(typed.gradients));
   };
   for (int i = 0; i < 3; ++i) both();
-  CHECK(train::evaluate(ctx, any, shown).tokens == shown.counted);
+  CHECK(train::evaluate(ctx, any, shown).tokens == shown.counted());
 
   // What one saves, the other resumes.
   const scratch_folder scratch;

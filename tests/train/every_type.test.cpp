@@ -49,7 +49,6 @@ train::token_batch batch() {
   for (std::int32_t i = 0; i < 73; ++i) {
     shown.inputs.push_back(i * 7 % 30);
     shown.targets.push_back(i % 3 == 0 ? nn::ignored : i * i % 30);
-    shown.counted += i % 3 != 0;
   }
   return shown;
 }

@@ -91,6 +91,17 @@ TEST_CASE("random keys: a dropout that a checkpoint does not know has its name a
   CHECK(keys[5] == content_hash("next_sentence.pooled_dropout"));
 }
 
+TEST_CASE("random keys: dropouts that would drop the same features are refused, unless they drop nothing") {
+  network model = some_network();
+  model.blocks.layers[1].mlp_dropout.key = model.embedding_dropout.key;
+  CHECK(error_of<option_error>([&] { training_of(model); }) ==
+        "[training] embedding_dropout and block.1.mlp_dropout would drop the same features, because they "
+        "have one "
+        "key: construct each with its own name in the model, nn::dropout(rate, \"block.1.mlp_dropout\")");
+  model.blocks.layers[1].mlp_dropout.rate = 0;
+  training_of(model);
+}
+
 TEST_CASE("random keys: a new run keeps names, and an unknown kind of keys is refused") {
   const scratch_folder folder;
   network model = some_network(), again = some_network();

@@ -100,7 +100,7 @@ int command(string_list const& arguments) {
       const train::step_report report = train::train_step(ctx, t, {rates.rate(step++), 1}, [&](int) {
         return train::learn(ctx, *classifier.network, t, shown, s.seed);
       });
-      sum += report.loss * static_cast<double>(shown.counted);
+      sum += report.loss * static_cast<double>(shown.counted());
     }
     std::printf("epoch %2d  loss %.3f  accuracy %.1f %%\n", epoch + 1, sum / double(training.size()),
                 100 * validation.accuracy(classifier, size));

@@ -83,7 +83,6 @@ class labelled_text {
     to.lengths.push_back(std::ssize(tokens_[i]));
     to.inputs.insert(to.inputs.end(), tokens_[i].begin(), tokens_[i].end());
     to.labels.push_back(labels_[i]);
-    ++to.counted;
   }
   /// All of them in an order of the seed and the epoch.
   std::vector<std::size_t> shuffled(std::uint64_t seed, std::uint64_t epoch) const {

@@ -117,7 +117,6 @@ class window_text {
     };
     put(begin, to.inputs), put(begin + 1, to.targets);
     to.lengths.push_back(static_cast<std::int64_t>(length));
-    to.counted += static_cast<std::int64_t>(length);
   }
   void add_masked(std::size_t begin, std::size_t end, tessera::random_stream const& random, batch& to) const {
     std::vector<token> tokens{masked_->first};
@@ -142,8 +141,7 @@ class window_text {
     }
     const std::size_t at = to.inputs.size(), all = at + tokens.size();
     to.inputs.resize(all), to.targets.resize(all);
-    to.counted += masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at),
-                                      std::span(to.targets).subspan(at));
+    masked_->rule.apply(tokens, random, std::span(to.inputs).subspan(at), std::span(to.targets).subspan(at));
     to.lengths.push_back(static_cast<std::int64_t>(tokens.size()));
   }
   /// A place in another document than `here`; `uniform` in [0, 1) chooses it.

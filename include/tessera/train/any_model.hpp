@@ -32,13 +32,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Sequences that a model is shown together, and what it is to say of them.
 struct token_batch {
-  std::vector<std::int64_t> lengths;   // of the sequences
-  std::vector<std::int32_t> inputs;    // (tokens), sequence by sequence
-  std::vector<std::int32_t> targets;   // of each token, or nn::ignored; may be empty where nothing is learnt
-  std::int64_t counted = 0;            // the number of losses that are added: of targets, or of labels
-  std::vector<std::int32_t> segments;  // of the tokens, or empty: all of the first
-  std::vector<std::int32_t> labels;    // of the sequences, or empty
+  std::vector<std::int64_t> lengths = {};  // of the sequences
+  std::vector<std::int32_t> inputs = {};   // (tokens), sequence by sequence
+  std::vector<std::int32_t> targets = {};  // of each token, or nn::ignored; may be empty if nothing is learnt
+  std::vector<std::int32_t> segments = {};  // of the tokens, or empty: all of the first
+  std::vector<std::int32_t> labels = {};    // of the sequences, or empty
 
+  /// The number of losses that are added: of targets, or of labels where there are no targets.
+  std::int64_t counted() const {
+    std::vector<std::int32_t> const& of = targets.empty() ? labels : targets;
+    return std::ssize(of) - std::count(of.begin(), of.end(), nn::ignored);
+  }
   tessera::sequences sequences() const { return tessera::sequences::from_lengths(lengths); }
   void clear() { *this = {}; }
 };
@@ -199,11 +203,11 @@ token_loss learn(context& ctx, any_model& model, Training& t, token_batch const&
   const nn::any_pass p = t.pass(ctx, seed);
   const double loss = model.forward(shown, p);
   model.backward(shown, t.gradients, p);
-  return {loss, shown.counted, p};
+  return {loss, shown.counted(), p};
 }
 /// The losses of a batch alone.
 inline token_loss evaluate(context& ctx, any_model& model, token_batch const& shown) {
-  return {model.forward(shown, {ctx, nn::purpose::evaluation}), shown.counted};
+  return {model.forward(shown, {ctx, nn::purpose::evaluation}), shown.counted()};
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,9 @@ TESSERA_COLD inline stream_keys stream_keys_in(io::json_place const& state) {
     if (keys.as_string() == text_of(known)) return known;
   keys.fail("should be \"names\" or \"numbers\"");
 }
+
+/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key.
+void require_own_keys(setting_list const& of);
 
 /// A key that a layer of a model keeps, as a dropout does.
 struct kept_key {
@@ -92,6 +96,26 @@ TESSERA_COLD inline void put_keys(mutable_any_layer const& model, std::vector<ke
   auto next = keys.begin();
   for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void require_own_keys(setting_list const& of) {
+  std::map<std::uint64_t, std::string> drawing;
+  std::string idle;  // the last layer of rate 0
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
+    if (double const* rate = each.value.get_if<double>(); rate && *rate == 0 && name.last() == "rate")
+      idle = setting;
+    if (!each.key || layer + ".rate" == idle) return;
+    const auto [first, is_new] = drawing.try_emplace(each.key->value, layer);
+    if (!is_new)
+      throw option_error(message("[training] ", first->second, " and ", layer,
+                                 " would drop the same features, because they have one key: construct each ",
+                                 "with its own name in the model, nn::dropout(rate, \"", layer, "\")"));
+  });
+}
+
+#endif
 
 }  // namespace detail
 

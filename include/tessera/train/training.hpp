@@ -41,7 +41,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct progress {
   std::int64_t step = 0;                                       // number of completed steps
   std::int64_t tokens = 0;                                     // number of tokens trained on
-  double seconds = 0;                                          // time spent in steps
+  double seconds = 0;                                          // time that run_training spent in steps
   double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
   std::int64_t best_step = -1;
 };
@@ -63,8 +63,8 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   stream_keys keys = stream_keys::names;  // of random choices for matrices
   int micro_batch = 0;                    // the one that train_step accumulates now
 
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
-  /// to replace blocks of a model without sparse matrices.
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
+  /// replace blocks of a model without sparse matrices, or two dropouts have one key.
   any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
@@ -73,6 +73,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
         state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    detail::require_own_keys(model);
     require_evolving(policy, model);
     model.refresh(0);
   }

@@ -405,8 +405,9 @@ TEST_CASE(
   const toy::model<float> before = m;
   auto momentum = train::initial_state(lion{}, m);
   CHECK(error_of<option_error>([&] { train::update_parameters(ctx, train::adamw{}, m, g, momentum, 0.1); }) ==
-        "[optimizer] array 1 of the state should be of F32, but there is none: the state is of another "
-        "optimizer");
+        "[optimizer] array 1 of the state should be of F32, but there is none: `state` of this optimizer "
+        "should "
+        "declare it so, or the state is of another optimizer");
   CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, narrow, g, momentum, 0.1); }) ==
         "[optimizer] up is of BF16, but the state of the optimizer has no master of it");
   CHECK(error_of<shape_error>([&] { train::update_parameters(ctx, lion{}, m, narrow, momentum, 0.1); }) ==
@@ -498,6 +499,23 @@ TEST_CASE("own optimizers: names of arrays are told apart") {
         "[optimizer] an array of the state is called pattern.cols, which stands for patterns");
   CHECK(error_of<option_error>([&] { train::initial_state(in_groups{}, m); }) ==
         "[optimizer] groups of ages have 7 values, and blocks 16: groups must divide them");
+}
+
+/// Takes its array for what it is not.
+struct one_a_block {
+  void state(train::state_list& each, any_tensor const&) const { each.blocks("m"); }
+  template <element T> void step(context&, train::update const&, train::parameter_values<T>& of) const {
+    of.elements(0);
+  }
+};
+
+TEST_CASE("own optimizers: an array of blocks is no array of stored values") {
+  context ctx(1);
+  toy::model<float> m(1);
+  const toy::model<float> g(2);
+  auto state = train::initial_state(one_a_block{}, m);
+  CHECK(error_of<option_error>([&] { train::update_parameters(ctx, one_a_block{}, m, g, state, 0.1); }) ==
+        "[optimizer] array 0 of the state, m, has not a number for each stored value: take it by array(0)");
 }
 
 }  // namespace own_optimizer_test

@@ -120,7 +120,13 @@ template <element T> class parameter_values {
   // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
 
   /// Of accumulators, one for each stored value.
-  feature_vector<T> elements(std::size_t i) { return vector_over(array_of<T>(i)); }
+  feature_vector<T> elements(std::size_t i) {
+    state_array& found = array_of<T>(i);
+    if (found.per != state_per::element)
+      throw option_error(message("[optimizer] array ", i, " of the state, ", found.name,
+                                 ", has not a number for each stored value: take it by array(", i, ")"));
+    return vector_over(found);
+  }
   /// Of numbers of any type.
   template <class Number = T> std::span<Number> array(std::size_t i) {
     state_array& found = array_of<Number>(i);
@@ -147,7 +153,7 @@ template <element T> class parameter_values {
           message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
                   i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
                                      : ", but there is none",
-                  ": the state is of another optimizer"));
+                  ": `state` of this optimizer should declare it so, or the state is of another optimizer"));
     return arrays_[i];
   }
   std::span<state_array> arrays_;
