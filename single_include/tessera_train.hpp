@@ -30185,6 +30185,8 @@ template <element T> class gradient_observer {
   gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
                     parameter_list const& gradients TESSERA_LIFETIMEBOUND)
       : gradient_observer(&observer, gradients, call_of<Observer>) {}
+  template <class Observer>
+  gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
   gradient_observer(void const* observer, parameter_list const& gradients, call made)
       : observer_(observer), gradients_(&gradients), call_(made) {}
 
@@ -30221,6 +30223,8 @@ class any_gradient_observer {
         calls_(gradient_observer<float>::call_of<Observer>, gradient_observer<double>::call_of<Observer>,
                gradient_observer<bfloat16>::call_of<Observer>,
                gradient_observer<float16>::call_of<Observer>) {}
+  template <class Observer>
+  any_gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
 
   explicit operator bool() const { return observer_ != nullptr; }
   template <element T> operator gradient_observer<T>() const {

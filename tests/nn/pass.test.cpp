@@ -1,11 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cstddef>
+#include <type_traits>
+
 #include <doctest/doctest.h>
 
+#include <tessera/core/block_shape.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
 
 namespace pass_test {
 
 using namespace tessera;
+
+// A layer of gradients would turn into a list that is gone when the backward asks it.
+using gradients = nn::linear<float, block_shape<4>>;
+struct observer {
+  template <element T>
+  void operator()(context&, std::size_t, panel_matrix<T> const&, panel_matrix<T> const&) const {}
+};
+template <class Of> constexpr bool takes_lists_with_a_name() {
+  return std::is_constructible_v<Of, observer&, nn::parameter_list const&> &&
+         std::is_constructible_v<Of, observer&, nn::mutable_parameter_list&> &&
+         !std::is_constructible_v<Of, observer&, nn::parameter_list> &&
+         !std::is_constructible_v<Of, observer&, gradients&> &&
+         !std::is_constructible_v<Of, observer&, gradients const&>;
+}
+static_assert(takes_lists_with_a_name<nn::gradient_observer<float>>());
+static_assert(takes_lists_with_a_name<nn::any_gradient_observer>());
 
 TEST_CASE("workspace: what came back is lent again, to those who want as many features") {
   context ctx(1);
