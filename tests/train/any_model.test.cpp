@@ -165,6 +165,33 @@ TEST_CASE("any model: logits are one list for each token or sequence, and refuse
                        option_error);
 }
 
+TEST_CASE("any model: a batch of which something is missing is refused, by recurrent models, too") {
+  context ctx(1);
+  const nn::any_pass p{ctx};
+  train::model_of<gpt> decoder(gpt(shape(), 1));
+  train::model_of<lstm> recurrent(lstm({.layers = 1, .hidden = 32, .vocabulary = 30}, 1));
+  for (train::any_model* model :
+       {static_cast<train::any_model*>(&decoder), static_cast<train::any_model*>(&recurrent)}) {
+    const auto refused = [&](auto const& change) {
+      train::token_batch shown = batch(false);
+      change(shown);
+      CHECK_THROWS_AS(model->forward(shown, p), shape_error);
+    };
+    refused([](train::token_batch& shown) { shown.lengths.push_back(1); });
+    refused([](train::token_batch& shown) { shown.lengths.pop_back(); });
+    refused([](train::token_batch& shown) { shown.lengths = {-1, 22}; });
+    refused([](train::token_batch& shown) { shown.inputs.pop_back(); });
+    refused([](train::token_batch& shown) { shown.targets.pop_back(); });
+    refused([](train::token_batch& shown) { shown.targets.push_back(0); });
+    refused([](train::token_batch& shown) { shown.targets.clear(); });
+    CHECK(model->forward({}, p) == 0);
+    const train::token_batch shown = batch(false);
+    for (const std::int64_t place : {std::int64_t{-1}, std::int64_t{5}, std::int64_t{1} << 32})
+      CHECK_THROWS_AS(model->token_logits(shown, place, p), shape_error);
+    CHECK_THROWS_AS(model->token_logits({}, 0, p), shape_error);
+  }
+}
+
 TEST_CASE("any model: gradients of another model are refused, before anything is computed with them") {
   context ctx(1);
   train::model_of<gpt> model(gpt(shape(), 1));

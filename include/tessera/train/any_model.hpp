@@ -60,7 +60,8 @@ class any_model {
   ///   gradients   made by layer().zeros_like()
   virtual void backward(token_batch const& shown, owned_layer& gradients, nn::any_pass const& p) = 0;
   /// Logits of what it says about a token of the first sequence: a decoder of the token that follows, an
-  /// encoder of the token itself. Throws option_error of a classifier.
+  /// encoder of the token itself. Throws option_error of a classifier, shape_error if the sequence has no
+  /// such token.
   virtual std::vector<float> token_logits(token_batch const& shown, std::int64_t place,
                                           nn::any_pass const& p) = 0;
   /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model
@@ -69,6 +70,20 @@ class any_model {
 };
 
 namespace detail {
+
+/// Throws shape_error unless the first sequence of a batch has a token `place`.
+TESSERA_COLD inline void require_place(token_batch const& shown, std::int64_t place) {
+  const std::int64_t tokens = shown.lengths.empty() ? 0 : shown.lengths[0];
+  if (place < 0 || place >= tokens)
+    throw shape_error(
+        message("[any_model] logits of token ", place, ", but the first sequence has ", tokens));
+}
+/// Throws shape_error unless a batch has one of `all` for each token.
+TESSERA_COLD inline void require_one_each(std::vector<std::int32_t> const& all, char const* what,
+                                          std::int64_t tokens) {
+  if (std::int64_t(all.size()) != tokens)
+    throw shape_error(message("[any_model] ", all.size(), " ", what, " for a batch of ", tokens, " tokens"));
+}
 
 /// A batch as a network takes it.
 template <class Network> struct arranged_batch {
@@ -87,7 +102,11 @@ struct arranged_batch<Network> {
   std::vector<std::int32_t> inputs, targets;
 
   TESSERA_COLD explicit arranged_batch(token_batch const& shown) {
+    const std::int64_t tokens = shown.sequences().tokens();  // throws for a negative length
+    require_one_each(shown.inputs, "inputs", tokens);
+    if (!shown.targets.empty()) require_one_each(shown.targets, "targets", tokens);
     const std::size_t series = shown.lengths.size();
+    if (series == 0) return;
     std::vector<std::size_t> order(series), begin(series);
     std::iota(order.begin(), order.end(), std::size_t{0});
     for (std::size_t i = 1; i < series; ++i) begin[i] = begin[i - 1] + std::size_t(shown.lengths[i - 1]);
@@ -98,7 +117,7 @@ struct arranged_batch<Network> {
       for (std::int64_t t = 0; t < length; ++t) ++series_at[std::size_t(t)];
     sequences = nn::time_steps(series_at);
     inputs.assign(std::size_t(sequences.tokens()), 0);
-    targets.assign(inputs.size(), nn::ignored);
+    if (!shown.targets.empty()) targets.assign(inputs.size(), nn::ignored);  // else forward refuses none
     for (std::size_t i = 0; i < series; ++i) {
       if (order[i] == 0) first_ = std::int64_t(i);
       for (std::size_t t = 0; t < std::size_t(shown.lengths[order[i]]); ++t) {
@@ -160,6 +179,7 @@ template <class Network> class model_of final : public any_model {
       throw option_error("[any_model] a classifier says nothing of tokens");
     } else {
       const detail::arranged_batch<Network> batch(shown);
+      detail::require_place(shown, place);
       const std::int32_t at[]{static_cast<std::int32_t>(batch.place(place))};
       network.predict(input_of(shown, batch), at, logits_, saved_, p.over(batch.sequences, room_));
       return detail::logits_by_column(logits_);
