@@ -129,6 +129,7 @@ TEST_CASE("model_size: senseless and absurd shapes are refused before anything i
   refused([](auto& c) { c.dropout = 1; });
   refused([](auto& c) { c.hidden = std::int64_t(3) << 29; });
   refused([](auto& c) { c.layers = std::int64_t(1) << 50; });
+  refused([](auto& c) { c.layers = std::int64_t(1) << 31; });  // one more than names can number
 }
 
 TEST_CASE("presets: BERT's family has the published parameters, and the FLOPs of Dietrich et al. 2021") {

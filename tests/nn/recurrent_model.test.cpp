@@ -82,6 +82,7 @@ TEST_CASE("recurrent_model: a shape that makes no sense is refused before anythi
   };
   refused([](auto& c) { c.layers = 0; });
   refused([](auto& c) { c.hidden = -1; });
+  refused([](auto& c) { c.layers = std::int64_t(1) << 31; });  // one more than names can number
   refused([](auto& c) { c.density = 0; });
   refused([](auto& c) { c.dropout = 1; });
 }

@@ -46,7 +46,7 @@ struct transformer_config {
         throw option_error(message("[transformer] ", name, " is ", value, ": it must be in 1 … ", most));
     };
     constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
-    at_least_one("layers", layers, most);
+    at_least_one("layers", layers, most - 1);
     at_least_one("hidden", hidden, most);
     at_least_one("heads", heads, most);
     at_least_one("context", context, most - 1);
