@@ -11,6 +11,10 @@
 #include <tessera/core/hash.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/nn/dropout.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/top_kast.hpp>
+#include <tessera/train/any_layer.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/random_keys.hpp>
 
@@ -71,11 +75,40 @@ TEST_CASE("random keys: neither by the names of matrices nor by those of dropout
 }
 
 /// The keys of dropouts with which a model goes on.
-std::vector<std::uint64_t> kept(io::json const& state) {
-  network model = some_network();
+std::vector<std::uint64_t> kept(io::json const& state, train::mutable_any_layer const& model) {
   std::vector<std::uint64_t> all;
   for (auto const& one : train::detail::kept_keys(io::json_place(state), model)) all.push_back(one.key.value);
   return all;
+}
+std::vector<std::uint64_t> kept(io::json const& state) {
+  network model = some_network();
+  return kept(state, model);
+}
+
+/// Two dropouts, of which a layer around it keeps a copy.
+struct two_dropouts {
+  nn::linear<float, block_shape<4>> first, second;
+  nn::dropout<float> drop, next;
+
+  using gradients = two_dropouts;
+  struct saved {};
+
+  static void parts(auto& each, auto&... of) {
+    each("first", of.first...);
+    each("drop", of.drop...);
+    each("second", of.second...);
+    each("next", of.next...);
+  }
+};
+
+TEST_CASE(
+    "random keys: a program's own numbers stay, and a frozen copy of a dropout has the key of the dropout") {
+  const two_dropouts named{{8, 8}, {8, 8}, {0.1, "drop"}, {0.1, "next"}},
+      numbered{{8, 8}, {8, 8}, {0.1, 7}, {0.1, 5}};
+  const io::json before = io::json::object{{"step", 6}};
+  nn::top_kast<float, two_dropouts> copied(named, 0.5), own(numbered, 0.5);
+  CHECK(kept(before, copied) == std::vector<std::uint64_t>{0, 1, 0, 1});
+  CHECK(kept(before, own) == std::vector<std::uint64_t>{7, 5, 7, 5});
 }
 
 TEST_CASE("random keys: a checkpoint that says nothing of dropout numbered the layers in their order") {

@@ -64,13 +64,19 @@ template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&&
 TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
                                                     mutable_any_layer const& model) {
   std::vector<kept_key> all;
+  std::map<std::uint64_t, random_key> before;  // for keys of the model; those of a frozen copy are the same
   for_each_key(model, [&](std::string const& setting, random_key& key) {
-    const std::string numbered = setting.substr(0, setting.rfind('.')) + ".layer";  // before version 5
+    const std::string layer = setting.substr(0, setting.rfind('.'));
+    const std::string numbered = layer + ".layer";  // before version 5
     kept_key its{setting, setting, key};
     if (!state.contains("settings")) {  // before version 4, which numbered dropouts in their order
-      const std::uint64_t place = all.size();
-      // In a head for sequences it was number 1 + 4 layers, where the layers have two each.
-      its.key = setting.ends_with("pooled_dropout.key") ? 2 * place - 1 : place;
+      const std::uint64_t place = before.size();
+      const auto [number, is_new] = before.try_emplace(key.value, key);
+      // One that the program has numbered itself keeps its number. In a head for sequences it was number
+      // 1 + 4 layers, where the layers have two each.
+      if (is_new && key == random_key(layer.substr(std::string_view("model.").size())))
+        number->second = setting.ends_with("pooled_dropout.key") ? 2 * place - 1 : place;
+      its.key = number->second;
     } else if (const io::json_place settings = state.at("settings"); settings.contains(setting)) {
       its.key = settings.at(setting).as_integer<std::uint64_t>();
     } else if (settings.contains(numbered)) {
