@@ -29346,8 +29346,8 @@ class alibi {
 //
 // `of` is a layer and others of its shape: its gradients, an optimizer's moments. These are layers of the
 // same template, with accumulators as elements. The list is the source of for_each_parameter, by which
-// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, for_each_setting,
-// for_each_training_setting, widened and zeros_like.
+// optimizers, clipping, checkpoints and policies reach the parameters, of for_each_frozen, widened and
+// zeros_like, and of the settings that checkpoints compare (train::setting_list).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -29374,6 +29374,7 @@ class parameter_name {
   /// A path as a text: `block.3`. The text must live longer.
   template <std::convertible_to<std::string_view> Text>
   parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
+  parameter_name(std::string const&&) = delete;  // the text must live longer: give it a name, or use child
   /// The name of a part, with the role of this name. An empty part names the whole.
   parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
   parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
@@ -29481,9 +29482,15 @@ template <class Action> struct freeze {
   template <class... Of> void setting(parameter_name const& name, Of&&... of) { action.setting(name, of...); }
   template <class... Of>
   void training_setting(parameter_name const& name, Of&... of)
-    requires requires { action.training_setting(name, of...); }
+    requires requires { action.frozen_training_setting(name, of...); }
   {
-    action.training_setting(name, of...);
+    action.frozen_training_setting(name, of...);
+  }
+  template <class... Of>
+  void frozen_training_setting(parameter_name const& name, Of&... of)
+    requires requires { action.frozen_training_setting(name, of...); }
+  {
+    action.frozen_training_setting(name, of...);
   }
   template <class... Of> void hyperparameter(Of&... of) { action.hyperparameter(of...); }
 };
@@ -29552,27 +29559,6 @@ template <class Visit> struct visit_frozen {
   void hyperparameter(auto&...) {}
 };
 
-template <class Visit> struct visit_settings {
-  Visit& visit;
-  void parameter(parameter_name const&, auto&...) {}
-  void optional(parameter_name const&, auto&...) {}
-  void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
-  template <class Value> void setting(parameter_name const& name, Value const& value) { visit(name, value); }
-  void hyperparameter(auto&...) {}
-};
-
-template <class Visit> struct visit_training_settings {
-  Visit& visit;
-  void parameter(parameter_name const&, auto&...) {}
-  void optional(parameter_name const&, auto&...) {}
-  void frozen(parameter_name const&, auto&...) {}
-  void lists(auto&...) {}
-  void setting(parameter_name const&, auto&...) {}
-  void training_setting(parameter_name const& name, auto& value) { visit(name, value); }
-  void hyperparameter(auto&...) {}
-};
-
 template <class Visit> struct visit_layers {
   Visit& visit;
   void layer(auto&... of) { visit(of...); }
@@ -29617,18 +29603,6 @@ void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
 /// Calls visit(name, tensor) for every tensor of a layer that is not trained.
 template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& visit) {
   detail::visit_frozen<std::remove_reference_t<Visit>> action{visit};
-  detail::walk(parameter_name(), action, layer);
-}
-
-/// Calls visit(name, value) for every setting of a layer: numbers, enumerations, texts, patterns, functors.
-template <class Layer, class Visit> void for_each_setting(Layer const& layer, Visit&& visit) {
-  detail::visit_settings<std::remove_reference_t<Visit>> action{visit};
-  detail::walk(parameter_name(), action, layer);
-}
-
-/// The same for the settings that only training depends on: the rate of a dropout and the key of its masks.
-template <class Layer, class Visit> void for_each_training_setting(Layer& layer, Visit&& visit) {
-  detail::visit_training_settings<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
 }
 
@@ -31426,10 +31400,12 @@ template <element T> struct dropout {
 // ---- tessera/nn/initialisation.hpp
 #ifndef TESSERA_SINGLE_NN_INITIALISATION
 #define TESSERA_SINGLE_NN_INITIALISATION
-#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 // Initial values. The value of an element is a function of the seed, the name of its parameter, its row and
 // its column, and not of pattern or block shape: the weights of a sparse model start like the weights of the
@@ -31444,13 +31420,25 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   he                 normal with deviation √(2 / cols) (He et al. 2015, eq. 10)
 enum class distribution { normal, truncated_normal, xavier, he };
 
-/// Fills the stored blocks of a matrix.
+/// Fills the stored blocks of a matrix. Throws shape_error if it is a vector.
 ///   parameter   name of the matrix in the model, the key of its random numbers
 ///   deviation   of the normal distributions
 ///   factor      multiplies all values
-template <element T, class Block>
-void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::uint64_t seed,
-                random_key parameter, double deviation = 0.02, double factor = 1) {
+void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
+                double deviation = 0.02, double factor = 1);
+
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
+/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
+/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
+/// slimmable layers are 1.
+void initialise_transformer(mutable_parameter_list model, std::int64_t layers, std::uint64_t seed,
+                            distribution from = distribution::normal, double deviation = 0.02);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
+                             double deviation, double factor) {
+  if (!matrix.is_matrix()) throw shape_error("[initialise] fills matrices, and this is a vector");
   const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
   const auto stream = [&](std::uint64_t attempt) {
     return random_stream(seed, random_purpose::initial_values, parameter, attempt);
@@ -31464,31 +31452,41 @@ void initialise(block_sparse_matrix<T, Block>& matrix, distribution from, std::u
       for (std::uint64_t attempt = 1; std::abs(value) > 2; ++attempt) value = stream(attempt).normal(i);
     return value * deviation;
   };
-  matrix.generate([&](std::int64_t i, std::int64_t j) {
-    return factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j));
+  std::vector<double> block(static_cast<std::size_t>(matrix.block_elements()));
+  std::byte* to = matrix.data();
+  matrix.pattern().for_each([&](int block_row, int block_col, std::int64_t) {
+    std::size_t k = 0;
+    for (int r = 0; r < matrix.block_rows(); ++r)
+      for (int c = 0; c < matrix.block_cols(); ++c, ++k) {
+        const std::int64_t i = std::int64_t(block_row) * matrix.block_rows() + r,
+                           j = std::int64_t(block_col) * matrix.block_cols() + c;
+        const bool inside = i < matrix.rows() && j < matrix.cols();
+        block[k] =
+            inside ? factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)) : 0;
+      }
+    matrix.element().from_double(block.data(), std::ssize(block), to);
+    to += block.size() * matrix.element().bytes;
   });
 }
 
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
-/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
-/// slimmable layers are 1.
-template <class Model>
-void initialise_transformer(Model& model, std::int64_t layers, std::uint64_t seed,
-                            distribution from = distribution::normal, double deviation = 0.02) {
-  for_each_parameter(model, [&](parameter_name const& name, auto& parameter) {
-    using T = typename std::remove_cvref_t<decltype(parameter)>::value_type;
-    const std::string text = name.text();
-    if constexpr (requires { parameter.pattern(); }) {
-      const bool ends_branch = text.ends_with(".out.weight") || text.ends_with(".down.weight");
-      initialise(parameter, from, seed, text, deviation,
+TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int64_t layers,
+                                         std::uint64_t seed, distribution from, double deviation) {
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& tensor = model[i].tensor;
+    const std::string_view name = names[i], last = name.substr(name.rfind('.') + 1);
+    if (tensor.is_matrix()) {
+      const bool ends_branch = name.ends_with(".out.weight") || name.ends_with(".down.weight");
+      initialise(tensor, from, seed, name, deviation,
                  ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
     } else {
-      const bool multiplies = name.last() == "weight" || name.last() == "coefficients";
-      std::ranges::fill(parameter, multiplies ? T(1) : T(0));
+      const double value = last == "weight" || last == "coefficients" ? 1 : 0;
+      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), value));
     }
-  });
+  }
 }
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -33458,8 +33456,10 @@ void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_ma
 #ifndef TESSERA_SINGLE_NN_RECURRENT_MODEL
 #define TESSERA_SINGLE_NN_RECURRENT_MODEL
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -33524,12 +33524,12 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
       cells.layers.push_back(
           Cell::random(config.hidden, config.density, seed, parameter_name("cell").child(i)));
     bias = feature_vector<accumulator_t<T>>(config.vocabulary);
-    for_each_parameter(*this, [&](parameter_name const& name, auto& parameter) {
-      if constexpr (is_matrix<decltype(parameter)>)
-        initialise(parameter,
-                   name.role() == parameter_role::weight ? distribution::xavier : distribution::normal, seed,
-                   name.key(), 0.1);
-    });
+    mutable_parameter_list all(*this);
+    const std::vector<std::string> names = all.names();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].tensor.is_matrix())
+        initialise(all[i].tensor, all[i].is_weight() ? distribution::xavier : distribution::normal, seed,
+                   names[i], 0.1);
     if constexpr (Cell::gate_count == 4)
       for (Cell& cell : cells.layers)
         for (std::int64_t f = config.hidden; f < 2 * config.hidden; ++f)
@@ -35592,25 +35592,31 @@ TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view wor
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
 
-// ---- tessera/train/architecture.hpp
-#ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
-#define TESSERA_SINGLE_TRAIN_ARCHITECTURE
-#include <algorithm>
+// ---- tessera/train/settings.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SETTINGS
+#define TESSERA_SINGLE_TRAIN_SETTINGS
 #include <array>
-#include <charconv>
-#include <cstddef>
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
+/// A setting of a layer, an optimizer or a policy: what its `parts` list and no tensor shows.
+struct any_setting {
+  io::json value;
+  bool of_training;             // only training depends on it: the rate of a dropout and the key of its masks
+  element_type const* element;  // the element that it names, or null
+  random_key* key;              // the setting itself, if it is a key of random choices, or null
+  bool frozen;                  // of a part that is not trained, such as a copy of one that is
+};
+
 namespace detail {
+
+using setting_visitor = function_ref<void(nn::parameter_name const&, any_setting const&)>;
+using settings_walk = void (*)(void* object, setting_visitor visit);
 
 /// The name of a type without namespaces, equal for all compilers: "gelu" for ops::gelu.
 template <class T> std::string name_of_type() {
@@ -35642,96 +35648,54 @@ template <class Value> io::json json_of_setting([[maybe_unused]] Value const& va
     return name_of_type<Value>();
 }
 
-/// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
-/// belongs to none.
-std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
-std::int64_t length_of_list(io::json::object const& all, std::string_view list);
+struct visit_settings {
+  setting_visitor visit;
 
-/// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
-///   owner    "model" or "training"
-///   advice   the end of the error
-///   knows    whether the checkpoint can have a setting of this name
-template <class Knows>
-TESSERA_COLD void require_settings(io::json_place const& written, io::json const& asked, char const* owner,
-                                   char const* advice, Knows&& knows) {
-  io::json::object const &there = written.members(), &here = *asked.get_if<io::json::object>();
-  const auto lists_agree = [&](std::string_view key) {
-    const auto [list, number] = list_of(key);
-    const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
-    if (number < 0 || in_file == now) return;
-    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
-    written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
-  };
-  for (io::json_member const& setting : here) {
-    const std::string now = io::to_text(setting.value);
-    if (!written.contains(setting.key)) {
-      if (!knows(setting.key)) continue;
-      lists_agree(setting.key);
-      written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
-    }
-    if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
-      written.at(setting.key)
-          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
-                        advice));
+  void parameter(nn::parameter_name const&, auto&...) {}
+  void optional(nn::parameter_name const&, auto&...) {}
+  void frozen(nn::parameter_name const&, auto&...) {}
+  void lists(auto&...) {}
+  void hyperparameter(auto&...) {}
+  template <class Value> void setting(nn::parameter_name const& name, Value const& value) {
+    element_type const* names = nullptr;
+    if constexpr (element<Value>) names = &element_type_of<Value>;
+    visit(name, {json_of_setting(value), false, names, nullptr, false});
   }
-  for (io::json_member const& setting : there) {
-    if (asked.find(setting.key)) continue;
-    lists_agree(setting.key);
-    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
-                                     " in the checkpoint, but this ", owner, " has none", advice));
+  template <class Value>
+  void training_setting(nn::parameter_name const& name, Value& value, bool frozen = false) {
+    random_key* key = nullptr;
+    if constexpr (std::is_same_v<Value, random_key>) key = &value;
+    visit(name, {json_of_setting(value), true, nullptr, key, frozen});
   }
+  void frozen_training_setting(nn::parameter_name const& name, auto& value) {
+    training_setting(name, value, true);
+  }
+};
+
+template <class Layer> void walk_settings(void* layer, setting_visitor visit) {
+  visit_settings action{visit};
+  nn::detail::walk(nn::parameter_name(), action, *static_cast<Layer*>(layer));
 }
 
 }  // namespace detail
 
-/// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
-/// Also of an optimizer or a policy.
-template <class Model> io::json architecture(Model const& model) {
-  io::json::object all;
-  nn::for_each_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    all.push_back({name.text(), detail::json_of_setting(value)});
-  });
-  return all;
-}
+/// The settings of a layer, an optimizer or a policy, which must live longer.
+class setting_list {
+ public:
+  template <class Layer>
+    requires nn::detail::has_parts<Layer>
+  setting_list(Layer const& of TESSERA_LIFETIMEBOUND)
+      : setting_list(const_cast<Layer*>(&of), detail::walk_settings<Layer>) {}
+  /// Of one whose type `walk` alone knows: any_layer.
+  setting_list(void* object, detail::settings_walk walk) : object_(object), walk_(walk) {}
 
-/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
-template <class Model> io::json::object training_settings_of(Model const& model) {
-  io::json::object all;
-  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto const& value) {
-    all.push_back({"model." + name.text(), detail::json_of_setting(value)});
-  });
-  return all;
-}
+  /// Calls visit(name, setting) for each of them.
+  void for_each(detail::setting_visitor visit) const { walk_(object_, visit); }
 
-/// Calls visit(setting, key) for the keys of random choices among them.
-template <class Model, class Visit> void for_each_training_key(Model& model, Visit&& visit) {
-  nn::for_each_training_setting(model, [&](nn::parameter_name const& name, auto& value) {
-    if constexpr (std::is_same_v<decltype(value), random_key&>) visit("model." + name.text(), value);
-  });
-}
-
-namespace detail {
-
-/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
-/// the elements to which its layers round the factors of products.
-template <class Model> std::string arithmetic_of_model(Model const& model, machine const& on) {
-  std::set<std::string> engines;
-  const auto add = [&](nn::parameter_name const&, auto const& of) {
-    if constexpr (element<std::remove_cvref_t<decltype(of)>>) {
-      using E = std::remove_cvref_t<decltype(of)>;
-      engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
-    }
-  };
-  nn::for_each_parameter(model, [&](nn::parameter_name const& name, auto const& parameter) {
-    add(name, typename std::remove_cvref_t<decltype(parameter)>::value_type());
-  });
-  nn::for_each_setting(model, add);
-  std::string words = arithmetic_of<>(on);
-  for (std::string const& of_one : engines) words += of_one;
-  return words;
-}
-
-}  // namespace detail
+ private:
+  void* object_;
+  detail::settings_walk walk_;
+};
 
 #ifdef TESSERA_BODY
 
@@ -35757,24 +35721,6 @@ TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
                  " of hash ", hash);
 }
 
-TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
-  for (std::size_t begin = 0; begin < key.size();) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    std::int64_t number = -1;
-    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
-    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
-    begin = end + 1;
-  }
-  return {"", -1};
-}
-
-TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
-  std::int64_t length = 0;
-  for (io::json_member const& one : all)
-    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
-  return length;
-}
-
 }  // namespace detail
 
 #endif
@@ -35787,7 +35733,6 @@ TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::strin
 #define TESSERA_SINGLE_TRAIN_ANY_LAYER
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <type_traits>
 
 // Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
@@ -35826,43 +35771,19 @@ class owned_layer {
 
 namespace detail {
 
-using key_visitor = function_ref<void(std::string const& setting, random_key&)>;
-
 /// What a type of layer can do besides computing.
 struct layer_functions {
   nn::detail::walk_function walk;
+  settings_walk settings;
   void (*refresh)(void* object, std::int64_t step);
-  io::json (*architecture)(void const* object);
-  io::json::object (*training_settings)(void const* object);
-  std::string (*arithmetic)(void const* object, machine const& on);
-  void (*for_each_key)(void* object, key_visitor visit);
 };
 
 template <class Layer> struct functions_of_layer {
   static void refresh(void* object, std::int64_t step);
-  static io::json architecture(void const* object);
-  static io::json::object training_settings(void const* object);
-  static std::string arithmetic(void const* object, machine const& on);
-  static void for_each_key(void* object, key_visitor visit);
-  static constexpr layer_functions all{
-      nn::detail::walk_tensors<Layer>, refresh, architecture, training_settings, arithmetic, for_each_key};
+  static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, walk_settings<Layer>, refresh};
 };
 template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
   nn::refresh(*static_cast<Layer*>(object), step);
-}
-template <class Layer> io::json functions_of_layer<Layer>::architecture(void const* object) {
-  return train::architecture(*static_cast<Layer const*>(object));
-}
-template <class Layer> io::json::object functions_of_layer<Layer>::training_settings(void const* object) {
-  return training_settings_of(*static_cast<Layer const*>(object));
-}
-template <class Layer>
-std::string functions_of_layer<Layer>::arithmetic(void const* object, machine const& on) {
-  return arithmetic_of_model(*static_cast<Layer const*>(object), on);
-}
-
-template <class Layer> void functions_of_layer<Layer>::for_each_key(void* object, key_visitor visit) {
-  for_each_training_key(*static_cast<Layer*>(object), visit);
 }
 
 /// What one with gradients can do.
@@ -35896,11 +35817,7 @@ class any_layer {
       : layer_(const_cast<Layer*>(&of)), functions_(&detail::functions_of_layer<Layer>::all) {}
 
   operator nn::parameter_list() const { return {layer_, functions_->walk}; }
-
-  // See the functions of these names, which take any layer.
-  io::json architecture() const { return functions_->architecture(layer_); }
-  io::json::object training_settings() const { return functions_->training_settings(layer_); }
-  std::string arithmetic(machine const& on) const { return functions_->arithmetic(layer_, on); }
+  operator setting_list() const { return {layer_, functions_->settings}; }
 
  protected:
   void* layer_;
@@ -35918,9 +35835,6 @@ class mutable_any_layer : public any_layer {
 
   /// See nn::refresh.
   void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
-
-  /// See for_each_training_key.
-  void for_each_key(detail::key_visitor visit) const { functions_->for_each_key(layer_, visit); }
 };
 
 /// The same, to be trained: a layer that has `gradients`.
@@ -36003,21 +35917,26 @@ struct token_loss {
 // Models of tokens whose network, element and block are not known: what trains and uses them is compiled
 // once, and a model may come from a library that is loaded when it is needed.
 //
-//   std::unique_ptr<train::any_model> model = …;     // new train::model_of<nn::gpt<float,
-//   block_shape<16>>>(…) train::any_training t(model->layer(), train::adamw{}); train::train_step(ctx, t,
-//   {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
+//   using network = nn::gpt<float, block_shape<16>>;
+//   std::unique_ptr<train::any_model> model = std::make_unique<train::model_of<network>>(network(shape, 1));
+//   train::any_training t(model->layer(), train::adamw{});
+//   train::train_step(ctx, t, {rate}, [&](int) { return train::learn(ctx, *model, t, batch); });
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Sequences that a model is shown together, and what it is to say of them.
 struct token_batch {
-  std::vector<std::int64_t> lengths;   // of the sequences
-  std::vector<std::int32_t> inputs;    // (tokens), sequence by sequence
-  std::vector<std::int32_t> targets;   // of each token, or nn::ignored; may be empty where nothing is learnt
-  std::int64_t counted = 0;            // the number of losses that are added: of targets, or of labels
-  std::vector<std::int32_t> segments;  // of the tokens, or empty: all of the first
-  std::vector<std::int32_t> labels;    // of the sequences, or empty
+  std::vector<std::int64_t> lengths = {};  // of the sequences
+  std::vector<std::int32_t> inputs = {};   // (tokens), sequence by sequence
+  std::vector<std::int32_t> targets = {};  // of each token, or nn::ignored; may be empty if nothing is learnt
+  std::vector<std::int32_t> segments = {};  // of the tokens, or empty: all of the first
+  std::vector<std::int32_t> labels = {};    // of the sequences, or empty
 
+  /// The number of losses that are added: of targets, or of labels where there are no targets.
+  std::int64_t counted() const {
+    std::vector<std::int32_t> const& of = targets.empty() ? labels : targets;
+    return std::ssize(of) - std::count(of.begin(), of.end(), nn::ignored);
+  }
   tessera::sequences sequences() const { return tessera::sequences::from_lengths(lengths); }
   void clear() { *this = {}; }
 };
@@ -36198,12 +36117,150 @@ token_loss learn(context& ctx, any_model& model, Training& t, token_batch const&
   const nn::any_pass p = t.pass(ctx, seed);
   const double loss = model.forward(shown, p);
   model.backward(shown, t.gradients, p);
-  return {loss, shown.counted, p};
+  return {loss, shown.counted(), p};
 }
 /// The losses of a batch alone.
 inline token_loss evaluate(context& ctx, any_model& model, token_batch const& shown) {
-  return {model.forward(shown, {ctx, nn::purpose::evaluation}), shown.counted};
+  return {model.forward(shown, {ctx, nn::purpose::evaluation}), shown.counted()};
 }
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/architecture.hpp
+#ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
+#define TESSERA_SINGLE_TRAIN_ARCHITECTURE
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
+/// belongs to none.
+std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
+std::int64_t length_of_list(io::json::object const& all, std::string_view list);
+
+/// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
+///   owner    "model" or "training"
+///   advice   the end of the error
+///   knows    whether the checkpoint can have a setting of this name
+template <class Knows>
+TESSERA_COLD void require_settings(io::json_place const& written, io::json const& asked, char const* owner,
+                                   char const* advice, Knows&& knows) {
+  io::json::object const &there = written.members(), &here = *asked.get_if<io::json::object>();
+  const auto lists_agree = [&](std::string_view key) {
+    const auto [list, number] = list_of(key);
+    const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
+    if (number < 0 || in_file == now) return;
+    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
+    written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
+  };
+  for (io::json_member const& setting : here) {
+    const std::string now = io::to_text(setting.value);
+    if (!written.contains(setting.key)) {
+      if (!knows(setting.key)) continue;
+      lists_agree(setting.key);
+      written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
+    }
+    if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
+      written.at(setting.key)
+          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
+                        advice));
+  }
+  for (io::json_member const& setting : there) {
+    if (asked.find(setting.key)) continue;
+    lists_agree(setting.key);
+    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
+                                     " in the checkpoint, but this ", owner, " has none", advice));
+  }
+}
+
+}  // namespace detail
+
+/// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
+/// Also of an optimizer or a policy.
+io::json architecture(setting_list const& of);
+
+/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
+io::json::object training_settings(setting_list const& of);
+
+/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
+/// the elements to which its layers round the factors of products.
+std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
+                                machine const& on);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    std::int64_t number = -1;
+    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
+    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
+    begin = end + 1;
+  }
+  return {"", -1};
+}
+
+TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
+  std::int64_t length = 0;
+  for (io::json_member const& one : all)
+    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
+  return length;
+}
+
+}  // namespace detail
+
+TESSERA_BODY io::json architecture(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (!each.of_training) all.push_back({name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY io::json::object training_settings(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.of_training) all.push_back({"model." + name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameters,
+                                             setting_list const& settings, machine const& on) {
+  std::set<std::string> engines;
+  const auto add = [&](element_type const& of) {
+    const auto add_if = [&]<class E>(std::type_identity<E>) {
+      if (of.is<E>()) engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    };
+    add_if(std::type_identity<float>()), add_if(std::type_identity<double>());
+    add_if(std::type_identity<bfloat16>()), add_if(std::type_identity<float16>());
+    add_if(std::type_identity<float8_e4m3>()), add_if(std::type_identity<float8_e5m2>());
+    add_if(std::type_identity<int8>());
+  };
+  for (nn::any_parameter const& each : parameters) add(each.tensor.element());
+  settings.for_each([&](nn::parameter_name const&, any_setting const& each) {
+    if (each.element) add(*each.element);
+  });
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
+  return words;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -36792,8 +36849,8 @@ TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::j
   const nn::parameter_list model(layer);
   io::json all = io::json::object{{"format", checkpoint_format},
                                   {"version", checkpoint_version},
-                                  {"arithmetic", layer.arithmetic(on)},
-                                  {"architecture", layer.architecture()},
+                                  {"arithmetic", arithmetic_of_model(model, layer, on)},
+                                  {"architecture", architecture(layer)},
                                   {"updates", optimizer ? optimizer->updates : 0},
                                   {"state", std::move(state)}};
   if (optimizer) require_state("checkpoint", model, *optimizer);
@@ -36857,7 +36914,7 @@ TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer c
                                                                      machine const& on) const {
   std::vector<std::string> all;
   std::string const& written = place().at("arithmetic").as_string();
-  if (const std::string here = model.arithmetic(on); written != here)
+  if (const std::string here = arithmetic_of_model(model, model, on); written != here)
     all.push_back(message(path_, " was written by a program for ", io::excerpt(written),
                           ", and is read by one for ", here, ": results will differ in their last bits"));
   if (version_ < 2)
@@ -36880,7 +36937,7 @@ TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const&
     if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
     return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
   };
-  detail::require_settings(place().at("architecture"), model.architecture(), "model", "", knows);
+  detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
 }
 
 TESSERA_BODY void checkpoint::require_whole() const {
@@ -37582,7 +37639,13 @@ template <element T> class parameter_values {
   // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
 
   /// Of accumulators, one for each stored value.
-  feature_vector<T> elements(std::size_t i) { return vector_over(array_of<T>(i)); }
+  feature_vector<T> elements(std::size_t i) {
+    state_array& found = array_of<T>(i);
+    if (found.per != state_per::element)
+      throw option_error(message("[optimizer] array ", i, " of the state, ", found.name,
+                                 ", has not a number for each stored value: take it by array(", i, ")"));
+    return vector_over(found);
+  }
   /// Of numbers of any type.
   template <class Number = T> std::span<Number> array(std::size_t i) {
     state_array& found = array_of<Number>(i);
@@ -37609,7 +37672,7 @@ template <element T> class parameter_values {
           message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
                   i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
                                      : ", but there is none",
-                  ": the state is of another optimizer"));
+                  ": `state` of this optimizer should declare it so, or the state is of another optimizer"));
     return arrays_[i];
   }
   std::span<state_array> arrays_;
@@ -37833,18 +37896,29 @@ TESSERA_COLD inline stream_keys stream_keys_in(io::json_place const& state) {
   keys.fail("should be \"names\" or \"numbers\"");
 }
 
+/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key. A frozen
+/// copy may have that of its original.
+void require_own_keys(setting_list const& of);
+
 /// A key that a layer of a model keeps, as a dropout does.
 struct kept_key {
   std::string setting, in_file;  // its name among the settings of the training, here and in a checkpoint
   random_key key;                // of the checkpoint, or of the model if the checkpoint has none
 };
 
+/// Calls visit(setting, key) for the keys that the layers of a model keep.
+template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&& visit) {
+  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.key) visit("model." + name.text(), *each.key);
+  });
+}
+
 /// The keys of a model that goes on from a checkpoint, in their order.
 TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
                                                     mutable_any_layer const& model) {
   std::vector<kept_key> all;
   std::map<std::uint64_t, random_key> before;  // for keys of the model; those of a frozen copy are the same
-  model.for_each_key([&](std::string const& setting, random_key& key) {
+  for_each_key(model, [&](std::string const& setting, random_key& key) {
     const std::string layer = setting.substr(0, setting.rfind('.'));
     const std::string numbered = layer + ".layer";  // before version 5
     kept_key its{setting, setting, key};
@@ -37879,8 +37953,28 @@ TESSERA_COLD inline void put_keys(io::json& settings, std::vector<kept_key> cons
 /// And into the model.
 TESSERA_COLD inline void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
   auto next = keys.begin();
-  model.for_each_key([&](std::string const&, random_key& key) { key = (next++)->key; });
+  for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void require_own_keys(setting_list const& of) {
+  std::map<std::uint64_t, std::string> drawing;
+  std::string idle;  // the last layer of rate 0
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
+    if (double const* rate = each.value.get_if<double>(); rate && *rate == 0 && name.last() == "rate")
+      idle = setting;
+    if (!each.key || each.frozen || layer + ".rate" == idle) return;
+    const auto [first, is_new] = drawing.try_emplace(each.key->value, layer);
+    if (!is_new)
+      throw option_error(message("[training] ", first->second, " and ", layer,
+                                 " would drop the same features, because they have one key: construct each ",
+                                 "with its own name in the model, nn::dropout(rate, \"", layer, "\")"));
+  });
+}
+
+#endif
 
 }  // namespace detail
 
@@ -38998,7 +39092,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 struct progress {
   std::int64_t step = 0;                                       // number of completed steps
   std::int64_t tokens = 0;                                     // number of tokens trained on
-  double seconds = 0;                                          // time spent in steps
+  double seconds = 0;                                          // time that run_training spent in steps
   double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
   std::int64_t best_step = -1;
 };
@@ -39020,8 +39114,8 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   stream_keys keys = stream_keys::names;  // of random choices for matrices
   int micro_batch = 0;                    // the one that train_step accumulates now
 
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the policy is
-  /// to replace blocks of a model without sparse matrices.
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
+  /// replace blocks of a model without sparse matrices, or two dropouts have one key.
   any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
       : model(trained),
         optimizer(by),
@@ -39030,6 +39124,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
         state(initial_state(optimizer, trained)),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
+    detail::require_own_keys(model);
     require_evolving(policy, model);
     model.refresh(0);
   }
@@ -39264,7 +39359,7 @@ template <class Optimizer, class Policy> struct settings_of_training {
 /// What the results of a training depend on besides tensors and the model's architecture.
 template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
   io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
-  for (io::json_member& one : t.model.training_settings()) all[one.key] = std::move(one.value);
+  for (io::json_member& one : training_settings(t.model)) all[one.key] = std::move(one.value);
   return all;
 }
 

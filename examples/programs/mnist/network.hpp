@@ -21,7 +21,10 @@ template <class Block> struct hidden_layer {
 
   using gradients = hidden_layer;
 
-  static void parts(auto& each, auto&... of) { each("", of.inner...); }
+  static void parts(auto& each, auto&... of) {
+    each("", of.inner...);
+    each("drop", of.drop...);
+  }
 
   void forward(panel_matrix<float> const& x, panel_matrix<float>& z, panel_matrix<float>& y,
                nn::pass<float> const& p) const {

@@ -60,6 +60,7 @@ class parameter_name {
   /// A path as a text: `block.3`. The text must live longer.
   template <std::convertible_to<std::string_view> Text>
   parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
+  parameter_name(std::string const&&) = delete;  // the text must live longer: give it a name, or use child
   /// The name of a part, with the role of this name. An empty part names the whole.
   parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
   parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
@@ -167,9 +168,15 @@ template <class Action> struct freeze {
   template <class... Of> void setting(parameter_name const& name, Of&&... of) { action.setting(name, of...); }
   template <class... Of>
   void training_setting(parameter_name const& name, Of&... of)
-    requires requires { action.training_setting(name, of...); }
+    requires requires { action.frozen_training_setting(name, of...); }
   {
-    action.training_setting(name, of...);
+    action.frozen_training_setting(name, of...);
+  }
+  template <class... Of>
+  void frozen_training_setting(parameter_name const& name, Of&... of)
+    requires requires { action.frozen_training_setting(name, of...); }
+  {
+    action.frozen_training_setting(name, of...);
   }
   template <class... Of> void hyperparameter(Of&... of) { action.hyperparameter(of...); }
 };

@@ -44,7 +44,8 @@ TESSERA_COLD inline stream_keys stream_keys_in(io::json_place const& state) {
   keys.fail("should be \"names\" or \"numbers\"");
 }
 
-/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key.
+/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key. A frozen
+/// copy may have that of its original.
 void require_own_keys(setting_list const& of);
 
 /// A key that a layer of a model keeps, as a dropout does.
@@ -112,7 +113,7 @@ TESSERA_BODY void require_own_keys(setting_list const& of) {
     const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
     if (double const* rate = each.value.get_if<double>(); rate && *rate == 0 && name.last() == "rate")
       idle = setting;
-    if (!each.key || layer + ".rate" == idle) return;
+    if (!each.key || each.frozen || layer + ".rate" == idle) return;
     const auto [first, is_new] = drawing.try_emplace(each.key->value, layer);
     if (!is_new)
       throw option_error(message("[training] ", first->second, " and ", layer,

@@ -27,6 +27,7 @@ struct any_setting {
   bool of_training;             // only training depends on it: the rate of a dropout and the key of its masks
   element_type const* element;  // the element that it names, or null
   random_key* key;              // the setting itself, if it is a key of random choices, or null
+  bool frozen;                  // of a part that is not trained, such as a copy of one that is
 };
 
 namespace detail {
@@ -75,12 +76,16 @@ struct visit_settings {
   template <class Value> void setting(nn::parameter_name const& name, Value const& value) {
     element_type const* names = nullptr;
     if constexpr (element<Value>) names = &element_type_of<Value>;
-    visit(name, {json_of_setting(value), false, names, nullptr});
+    visit(name, {json_of_setting(value), false, names, nullptr, false});
   }
-  template <class Value> void training_setting(nn::parameter_name const& name, Value& value) {
+  template <class Value>
+  void training_setting(nn::parameter_name const& name, Value& value, bool frozen = false) {
     random_key* key = nullptr;
     if constexpr (std::is_same_v<Value, random_key>) key = &value;
-    visit(name, {json_of_setting(value), true, nullptr, key});
+    visit(name, {json_of_setting(value), true, nullptr, key, frozen});
+  }
+  void frozen_training_setting(nn::parameter_name const& name, auto& value) {
+    training_setting(name, value, true);
   }
 };
 
