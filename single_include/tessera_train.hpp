@@ -37888,13 +37888,7 @@ namespace detail {
 inline char const* text_of(stream_keys keys) { return keys == stream_keys::names ? "names" : "numbers"; }
 
 /// The keys of a checkpoint, by its state.
-TESSERA_COLD inline stream_keys stream_keys_in(io::json_place const& state) {
-  if (!state.contains("random_keys")) return stream_keys::numbers;
-  const io::json_place keys = state.at("random_keys");
-  for (const auto known : {stream_keys::numbers, stream_keys::names})
-    if (keys.as_string() == text_of(known)) return known;
-  keys.fail("should be \"names\" or \"numbers\"");
-}
+stream_keys stream_keys_in(io::json_place const& state);
 
 /// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key. A frozen
 /// copy may have that of its original.
@@ -37906,6 +37900,24 @@ struct kept_key {
   random_key key;                // of the checkpoint, or of the model if the checkpoint has none
 };
 
+/// The keys of a model that goes on from a checkpoint, in their order.
+std::vector<kept_key> kept_keys(io::json_place const& state, mutable_any_layer const& model);
+
+/// Puts the keys of a checkpoint into the settings that are compared with its own.
+void put_keys(io::json& settings, std::vector<kept_key> const& keys);
+/// And into the model.
+void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY stream_keys stream_keys_in(io::json_place const& state) {
+  if (!state.contains("random_keys")) return stream_keys::numbers;
+  const io::json_place keys = state.at("random_keys");
+  for (const auto known : {stream_keys::numbers, stream_keys::names})
+    if (keys.as_string() == text_of(known)) return known;
+  keys.fail("should be \"names\" or \"numbers\"");
+}
+
 /// Calls visit(setting, key) for the keys that the layers of a model keep.
 template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&& visit) {
   setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
@@ -37913,9 +37925,8 @@ template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&&
   });
 }
 
-/// The keys of a model that goes on from a checkpoint, in their order.
-TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
-                                                    mutable_any_layer const& model) {
+TESSERA_COLD TESSERA_BODY std::vector<kept_key> kept_keys(io::json_place const& state,
+                                                          mutable_any_layer const& model) {
   std::vector<kept_key> all;
   std::map<std::uint64_t, random_key> before;  // for keys of the model; those of a frozen copy are the same
   for_each_key(model, [&](std::string const& setting, random_key& key) {
@@ -37941,8 +37952,7 @@ TESSERA_COLD inline std::vector<kept_key> kept_keys(io::json_place const& state,
   return all;
 }
 
-/// Puts the keys of a checkpoint into the settings that are compared with its own.
-TESSERA_COLD inline void put_keys(io::json& settings, std::vector<kept_key> const& keys) {
+TESSERA_COLD TESSERA_BODY void put_keys(io::json& settings, std::vector<kept_key> const& keys) {
   for (io::json_member& one : *settings.get_if<io::json::object>())
     for (kept_key const& its : keys)
       if (one.key == its.setting) {
@@ -37950,13 +37960,11 @@ TESSERA_COLD inline void put_keys(io::json& settings, std::vector<kept_key> cons
         break;
       }
 }
-/// And into the model.
-TESSERA_COLD inline void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
+
+TESSERA_COLD TESSERA_BODY void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
   auto next = keys.begin();
   for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
 }
-
-#ifdef TESSERA_BODY
 
 TESSERA_BODY void require_own_keys(setting_list const& of) {
   std::map<std::uint64_t, std::string> drawing;
