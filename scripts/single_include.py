@@ -18,9 +18,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r"^#include <(tessera/[^>]+)>\n", re.MULTILINE)
 
 HEADERS = {
-    "tessera.hpp": ["tessera/tessera.hpp", "tessera/eval/attention.hpp", "tessera/eval/embedding.hpp"],
+    "tessera.hpp": ["tessera/tessera.hpp", "tessera/statements/attention.hpp", "tessera/statements/embedding.hpp"],
     "tessera_train.hpp": ["tessera/tessera.hpp", *sorted(
-        str(path.relative_to(ROOT / "include")) for path in (ROOT / "include/tessera").rglob("*.hpp"))],
+        str(path.relative_to(ROOT / "include")) for path in (ROOT / "include/tessera").rglob("*.hpp")
+        if "// Moved: " not in path.read_text(encoding="utf-8"))],
 }
 
 

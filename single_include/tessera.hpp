@@ -303,386 +303,6 @@ inline constexpr std::string_view version{detail::version_of_library.text, detai
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/core/rounding.hpp
-#ifndef TESSERA_SINGLE_CORE_ROUNDING
-#define TESSERA_SINGLE_CORE_ROUNDING
-#include <bit>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
-/// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
-/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
-template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
-
-namespace detail {
-
-/// A float on the same side as the double of every number that has at least two bits less than a float, and
-/// of every middle between two of them: inexact ones end in a one (Boldo, Melquiond 2008, "round to odd").
-constexpr float float_to_odd(double value) {
-  const auto rounded = static_cast<float>(value);
-  const double back = static_cast<double>(rounded);
-  if (back == value || value != value) return rounded;
-  const bool away_from_zero = value < 0 ? back < value : back > value;
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
-}
-
-}  // namespace detail
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/bfloat16.hpp
-#ifndef TESSERA_SINGLE_CORE_BFLOAT16
-#define TESSERA_SINGLE_CORE_BFLOAT16
-#include <bit>
-#include <concepts>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-template <class T> struct element_traits;
-
-/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
-/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
-///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
-///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
-/// The bits themselves: std::bit_cast to and from std::uint16_t.
-class bfloat16 {
- public:
-  bfloat16() = default;
-  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
-  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
-  /// Of integers up to 2^53 in absolute value.
-  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
-
-  template <class Number>
-    requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
-
-  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
-
- private:
-  static constexpr std::uint16_t nearest(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
-
-  std::uint16_t bits_;
-};
-
-template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
-  if (value != value) return bfloat16(value);
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
-  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
-}
-
-template <> struct element_traits<bfloat16> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 2;
-  static constexpr const char* name = "BF16";
-};
-
-}}  // namespace tessera::TESSERA_ISA
-
-/// The exponents are a float's.
-template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
-  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
-    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
-  }
-
- public:
-  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
-  static constexpr bool is_iec559 = false;
-  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
-  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
-  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
-  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
-  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
-  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
-  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
-  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
-  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
-};
-#endif
-
-// ---- tessera/core/float16.hpp
-#ifndef TESSERA_SINGLE_CORE_FLOAT16
-#define TESSERA_SINGLE_CORE_FLOAT16
-#include <algorithm>
-#include <bit>
-#include <concepts>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-template <class T> struct element_traits;
-
-/// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
-/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
-///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
-///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
-///   compute with them as with other numbers.
-/// The bits themselves: std::bit_cast to and from std::uint16_t.
-class float16 {
- public:
-  float16() = default;
-  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
-  explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
-  /// Of integers up to 2^53 in absolute value.
-  explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
-
-  template <class Number>
-    requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
-
-  constexpr operator float() const {
-    const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
-    if (size > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | size << 13);
-    if (size == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
-    if (size >= 0x0400) return std::bit_cast<float>(sign | (size + 0x1c000u) << 13);
-    const float subnormal = static_cast<float>(size) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
-  }
-
- private:
-  static constexpr std::uint16_t nearest(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    std::uint32_t rounded = 0;
-    if (size > 0x7f800000u)
-      rounded = 0x7e00u | (size >> 13 & 0x3ffu);
-    else if (size >= 0x47800000u)  // 2^16
-      rounded = 0x7c00u;
-    else if (size >= 0x38800000u)  // 2^-14
-      rounded = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;
-    else  // the last bit of this sum is worth 2^-24, that of a subnormal value
-      rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
-    return static_cast<std::uint16_t>(sign | rounded);
-  }
-
-  std::uint16_t bits_;
-};
-
-/// Of values below 2^-14 the mean is within 2^-40.
-template <> constexpr float16 round_stochastically<float16>(float value, std::uint32_t random) {
-  if (value != value) return float16(value);
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu, added = random & 0xffffu;
-  const std::uint32_t rounded =
-      size < 0x38800000u ? (static_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p40f) + added) >> 16
-                         : std::min((size - 0x38000000u + (added >> 3)) >> 13, 0x7c00u);
-  return std::bit_cast<float16>(static_cast<std::uint16_t>(sign | rounded));
-}
-
-template <> struct element_traits<float16> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 2;
-  static constexpr const char* name = "F16";
-};
-
-}}  // namespace tessera::TESSERA_ISA
-
-template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
-  static constexpr tessera::float16 of(unsigned bits) noexcept {
-    return std::bit_cast<tessera::float16>(static_cast<std::uint16_t>(bits));
-  }
-
- public:
-  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
-  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
-  static constexpr tessera::float16 min() noexcept { return of(0x0400); }
-  static constexpr tessera::float16 max() noexcept { return of(0x7bff); }
-  static constexpr tessera::float16 lowest() noexcept { return of(0xfbff); }
-  static constexpr tessera::float16 epsilon() noexcept { return of(0x1400); }
-  static constexpr tessera::float16 round_error() noexcept { return of(0x3800); }
-  static constexpr tessera::float16 infinity() noexcept { return of(0x7c00); }
-  static constexpr tessera::float16 quiet_NaN() noexcept { return of(0x7e00); }
-  static constexpr tessera::float16 signaling_NaN() noexcept { return of(0x7d00); }
-  static constexpr tessera::float16 denorm_min() noexcept { return of(0x0001); }
-};
-#endif
-
-// ---- tessera/core/element.hpp
-#ifndef TESSERA_SINGLE_CORE_ELEMENT
-#define TESSERA_SINGLE_CORE_ELEMENT
-#include <concepts>
-#include <cstdint>
-#include <limits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The properties of an element; its place in registers is simd::lane's.
-///   accumulator      the type its sums are kept in
-///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
-///                    or one double)
-///   name             as in a safetensors file
-template <class T> struct element_traits;
-
-template <> struct element_traits<float> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 1;
-  static constexpr const char* name = "F32";
-};
-
-template <> struct element_traits<double> {
-  using accumulator = double;
-  static constexpr int features_a_lane = 1;
-  static constexpr const char* name = "F64";
-};
-
-// Of 8 bits, declared for what the compiler says about them without their header.
-class int8;
-template <int ExponentBits> class float8;
-using float8_e4m3 = float8<4>;
-using float8_e5m2 = float8<5>;
-
-/// A number that tensors can hold.
-template <class T>
-concept element = requires {
-  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include <tessera/eval/quantised.hpp>
-};
-
-template <element T> using accumulator_t = typename element_traits<T>::accumulator;
-
-static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
-              !element<std::int32_t>);
-
-/// The largest relative error of a number rounded to T.
-template <element T>
-inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
-
-/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
-/// share a lane, which stand together.
-template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
-  constexpr int group = element_traits<T>::features_a_lane;
-  if constexpr (group == 1) return feature * panel_tokens + token;
-  return feature / group * (group * panel_tokens) + token * group + feature % group;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/expression.hpp
-#ifndef TESSERA_SINGLE_CORE_EXPRESSION
-#define TESSERA_SINGLE_CORE_EXPRESSION
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// How a tensor or an expression is laid over features and tokens.
-enum class domain {
-  number,    // one value
-  features,  // one value for each feature
-  tokens,    // one value for each token
-  panels,    // one value for each feature and token
-  blocks,    // a matrix: its stored blocks, and zeros elsewhere
-  values,    // the stored values of a matrix alone
-};
-
-/// A tensor: something with memory that an expression can read, and an assignment can write.
-template <class T>
-concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
-
-/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
-/// assignment writes to the other tensor.
-template <class T>
-concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
-
-/// A description of a computation, built by operators; building one computes nothing.
-template <class T>
-concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
-
-/// An operand of an expression.
-template <class T>
-concept expression = tensor<T> || node<T>;
-
-/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
-template <class T>
-concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
-
-/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
-/// transposition, and a number for a matrix, with a message that gives the right statement.
-template <class T>
-concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/function_ref.hpp
-#ifndef TESSERA_SINGLE_CORE_FUNCTION_REF
-#define TESSERA_SINGLE_CORE_FUNCTION_REF
-#include <concepts>
-#include <memory>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// A reference to anything that can be called as Signature says, two words long; valid as long as the
-/// function or object is.
-template <class Signature> class function_ref;
-
-template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {
- public:
-  template <class Function>
-    requires(!std::same_as<std::remove_cvref_t<Function>, function_ref> &&
-             std::is_object_v<std::remove_reference_t<Function>> &&
-             std::is_invocable_r_v<Result, Function&, Arguments...>)
-  function_ref(Function&& function)
-      : function_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
-        call_(call<std::remove_reference_t<Function>>) {}
-
-  Result operator()(Arguments... arguments) const {
-    return call_(function_, static_cast<Arguments&&>(arguments)...);
-  }
-
- private:
-  template <class Function> static Result call(void* function, Arguments... arguments) {
-    return static_cast<Result>((*static_cast<Function*>(function))(static_cast<Arguments&&>(arguments)...));
-  }
-
-  void* function_;
-  Result (*call_)(void*, Arguments...);
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/range.hpp
-#ifndef TESSERA_SINGLE_CORE_RANGE
-#define TESSERA_SINGLE_CORE_RANGE
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// first … last - 1
-struct range {
-  int first, last;
-  int size() const { return last - first; }
-};
-
-/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
-constexpr range part_of(int count, int part, int parts) {
-  const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
-  return {before(part), before(part + 1)};
-}
-
-/// Of `size` numbers that stand in groups of `group`, how many stand in some of these groups.
-constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size) {
-  const auto before = [&](int g) { return std::int64_t{g} * group < size ? std::int64_t{g} * group : size; };
-  return before(groups.last) - before(groups.first);
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/core/array_ref.hpp
 #ifndef TESSERA_SINGLE_CORE_ARRAY_REF
 #define TESSERA_SINGLE_CORE_ARRAY_REF
@@ -860,89 +480,6 @@ TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/exec/denormals.hpp
-#ifndef TESSERA_SINGLE_EXEC_DENORMALS
-#define TESSERA_SINGLE_EXEC_DENORMALS
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
-/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
-/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
-/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
-/// earlier mode.
-class flush_denormals {
- public:
-  flush_denormals() : before_(read()) { write(flushing); }
-  ~flush_denormals() { write(before_); }
-  flush_denormals(flush_denormals const&) = delete;
-  flush_denormals& operator=(flush_denormals const&) = delete;
-
- private:
-#if defined(__SSE__)
-  using control = unsigned;
-  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
-  static constexpr control flushing = 0x9fc0;
-  static control read() { return __builtin_ia32_stmxcsr(); }
-  static void write(control value) { __builtin_ia32_ldmxcsr(value); }
-#elif defined(__aarch64__)
-  using control = std::uint64_t;
-  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
-  static control read() {
-    control value;
-    asm volatile("mrs %0, fpcr" : "=r"(value));
-    return value;
-  }
-  static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
-#else
-  using control = unsigned;
-  static constexpr control flushing = 0;
-  static control read() { return 0; }
-  static void write(control) {}
-#endif
-
-  control before_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/part_hook.hpp
-#ifndef TESSERA_SINGLE_EXEC_PART_HOOK
-#define TESSERA_SINGLE_EXEC_PART_HOOK
-#include <cstddef>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
-/// kernel needs of its thread. Neither function throws.
-struct part_hook {
-  void (*enter)();
-  void (*leave)();
-  friend bool operator==(part_hook const&, part_hook const&) = default;
-};
-
-/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
-class part_scope {
- public:
-  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
-    for (part_hook const& hook : hooks_) hook.enter();
-  }
-  part_scope(part_scope const&) = delete;
-  part_scope& operator=(part_scope const&) = delete;
-  ~part_scope() {
-    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
-  }
-
- private:
-  flush_denormals flushed_;
-  array_ref<part_hook> hooks_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
 // ---- tessera/core/cpu.hpp
 #ifndef TESSERA_SINGLE_CORE_CPU
 #define TESSERA_SINGLE_CORE_CPU
@@ -1022,6 +559,583 @@ TESSERA_COLD inline void require_compiled_instruction_set() {
 }
 
 }}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/function_ref.hpp
+#ifndef TESSERA_SINGLE_CORE_FUNCTION_REF
+#define TESSERA_SINGLE_CORE_FUNCTION_REF
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A reference to anything that can be called as Signature says, two words long; valid as long as the
+/// function or object is.
+template <class Signature> class function_ref;
+
+template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {
+ public:
+  template <class Function>
+    requires(!std::same_as<std::remove_cvref_t<Function>, function_ref> &&
+             std::is_object_v<std::remove_reference_t<Function>> &&
+             std::is_invocable_r_v<Result, Function&, Arguments...>)
+  function_ref(Function&& function)
+      : function_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
+        call_(call<std::remove_reference_t<Function>>) {}
+
+  Result operator()(Arguments... arguments) const {
+    return call_(function_, static_cast<Arguments&&>(arguments)...);
+  }
+
+ private:
+  template <class Function> static Result call(void* function, Arguments... arguments) {
+    return static_cast<Result>((*static_cast<Function*>(function))(static_cast<Arguments&&>(arguments)...));
+  }
+
+  void* function_;
+  Result (*call_)(void*, Arguments...);
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/ieee_arithmetic.hpp
+#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
+/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
+/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
+/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
+/// them anyway, and give the same bits.
+TESSERA_COLD inline void require_ieee_arithmetic() {
+  using limits = std::numeric_limits<float>;
+  // Volatile, so that the compiler does not compute with them.
+  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
+                 nan = limits::quiet_NaN(), large = 0x1p100f;
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
+  const char* broken = nullptr;
+  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
+  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
+  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
+  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
+  if (!(unordered != unordered)) broken = "ignores not-a-number";
+  if (!(least > limits::max())) broken = "ignores infinity";
+  if (broken)
+    throw option_error(
+        message("[context] this program was compiled by a compiler that ", broken,
+                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
+                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/memory.hpp
+#ifndef TESSERA_SINGLE_CORE_MEMORY
+#define TESSERA_SINGLE_CORE_MEMORY
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
+struct tensor_memory {
+  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
+  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
+  /// Starts a new measurement of the peak from the live bytes.
+  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
+
+  static void add(std::size_t bytes) {
+    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t seen = peak();
+    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
+  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
+  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+
+ private:
+  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
+};
+
+/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
+/// and changes to which stay its own.
+enum class borrowing { strict, or_copied };
+
+/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
+std::size_t checked_multiply(std::size_t a, std::size_t b);
+
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
+/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
+/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
+/// than a core keeps translations of.
+template <class T> class aligned_array {
+  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
+
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  aligned_array() = default;
+  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
+    data_ = static_cast<T*>(::operator new(bytes, page_of(bytes)));
+#ifdef __linux__
+    if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: small pages serve as well
+#endif
+    tensor_memory::add(size_bytes());
+    std::memset(static_cast<void*>(data_), 0, bytes);
+  }
+  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
+  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
+  /// if it cannot be borrowed. Copies of this array own their values.
+  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
+                                         borrowing how = borrowing::strict) {
+    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
+    if (lent.size() < used || lent.size() > whole)
+      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
+    for (std::size_t i = used; i < lent.size(); ++i)
+      if (double(lent[i]) != 0)
+        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
+    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
+      throw option_error(message(
+          "[borrow] ",
+          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
+                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
+          ", and kernels read whole registers: borrowing::or_copied copies such values"));
+    if (beyond != 0 || lent.size() < whole) {
+      aligned_array copy(size);
+      std::copy_n(lent.data(), used, copy.data_);
+      tensor_memory::add_copied(copy.size_bytes());
+      return copy;
+    }
+    aligned_array array;
+    array.data_ = lent.data();
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+  bool borrows() const { return borrows_; }
+  /// The values of another array, whose tail it shares.
+  static aligned_array at(T* data, std::size_t size) {
+    aligned_array array;
+    array.data_ = data;
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+
+  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
+    std::copy_n(other.data_, size_, data_);
+  }
+  aligned_array(aligned_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrows_(std::exchange(other.borrows_, false)) {}
+  aligned_array& operator=(aligned_array other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(borrows_, other.borrows_);
+    return *this;
+  }
+  ~aligned_array() {
+    if (!data_ || borrows_) return;
+    tensor_memory::remove(size_bytes());
+    ::operator delete(data_, page_of(size_bytes()));
+  }
+
+  T* data() { return data_; }
+  T const* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t size_bytes() const { return size_ * sizeof(T); }
+  T& operator[](std::size_t i) { return data_[i]; }
+  T const& operator[](std::size_t i) const { return data_[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  T const* begin() const { return data_; }
+  T const* end() const { return data_ + size_; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<T const> span() const { return {data_, size_}; }
+
+ private:
+  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
+  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
+  static std::align_val_t page_of(std::size_t bytes) {
+    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
+  }
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool borrows_ = false;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/available_threads.hpp
+#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#define TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+namespace detail {
+
+/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
+int read_numbers(std::string const& path, long long (&numbers)[2]);
+
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+int quota_cores(std::string const& folder);
+
+/// The tightest quota of the control group at root + path and of all above it.
+int quota_cores_up_to(std::string const& root, std::string path);
+
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+char const* group_path(char const* line);
+
+int affinity_cores();
+
+}  // namespace detail
+
+/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
+/// control groups (containers) where these are mounted as usual. At least 1.
+int available_threads();
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (!file) return 0;
+  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
+  std::fclose(file);
+  return found;
+}
+
+TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
+  long long quota[2] = {}, period[2] = {};
+  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
+    period[0] = quota[1];
+  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
+           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
+    return INT_MAX;
+  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
+  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
+}
+
+TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
+  int cores = quota_cores(root);
+  for (; path.size() > 1; path.resize(path.rfind('/')))
+    cores = std::min(cores, quota_cores(message(root, path)));
+  return cores;
+}
+
+TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
+  char const* const controllers = std::strchr(line, ':');
+  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+  if (!path) return nullptr;
+  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
+    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
+        std::strncmp(word + 1, "cpu:", 4) == 0)
+      return path + 1;
+  return nullptr;
+}
+
+TESSERA_COLD TESSERA_BODY int affinity_cores() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY int available_threads() {
+  int threads = detail::affinity_cores();
+  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, groups)) {
+      line[std::strcspn(line, "\n")] = '\0';
+      if (char const* const path = detail::group_path(line))
+        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
+          threads = std::min(threads, detail::quota_cores_up_to(root, path));
+    }
+    std::fclose(groups);
+  }
+  return std::max(threads, 1);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/denormals.hpp
+#ifndef TESSERA_SINGLE_EXEC_DENORMALS
+#define TESSERA_SINGLE_EXEC_DENORMALS
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
+/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
+/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
+/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
+/// earlier mode.
+class flush_denormals {
+ public:
+  flush_denormals() : before_(read()) { write(flushing); }
+  ~flush_denormals() { write(before_); }
+  flush_denormals(flush_denormals const&) = delete;
+  flush_denormals& operator=(flush_denormals const&) = delete;
+
+ private:
+#if defined(__SSE__)
+  using control = unsigned;
+  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
+  static constexpr control flushing = 0x9fc0;
+  static control read() { return __builtin_ia32_stmxcsr(); }
+  static void write(control value) { __builtin_ia32_ldmxcsr(value); }
+#elif defined(__aarch64__)
+  using control = std::uint64_t;
+  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
+  static control read() {
+    control value;
+    asm volatile("mrs %0, fpcr" : "=r"(value));
+    return value;
+  }
+  static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
+#else
+  using control = unsigned;
+  static constexpr control flushing = 0;
+  static control read() { return 0; }
+  static void write(control) {}
+#endif
+
+  control before_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/executor.hpp
+#ifndef TESSERA_SINGLE_EXEC_EXECUTOR
+#define TESSERA_SINGLE_EXEC_EXECUTOR
+#include <concepts>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// A reference to a body, valid as long as the body itself is.
+using body_ref = function_ref<void(int)>;
+
+/// Something that calls body(0) … body(count-1), each once, on whatever threads and in whatever order it
+/// likes, and returns from `run` when all calls have. `concurrency()` is the most calls of one run that may
+/// overlap. A `context` hands it bodies that do not throw.
+template <class E>
+concept executor = requires(E& e, body_ref body) {
+  e.run(1, body);
+  { e.concurrency() } -> std::convertible_to<int>;
+};
+
+/// Calls the bodies in order on the calling thread.
+struct serial {
+  template <std::invocable<int> Body> void run(int count, Body&& body) const {
+    const flush_denormals flushed;
+    for (int index = 0; index < count; ++index) body(index);
+  }
+  int concurrency() const { return 1; }
+};
+
+static_assert(executor<serial> && executor<serial const>);
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/index_ranges.hpp
+#ifndef TESSERA_SINGLE_EXEC_INDEX_RANGES
+#define TESSERA_SINGLE_EXEC_INDEX_RANGES
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
+/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
+/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
+class index_ranges {
+ public:
+  explicit index_ranges(int parts) : parts_(parts), ranges_(static_cast<std::size_t>(parts)) {}
+
+  /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
+  /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
+  /// before is visible to whoever takes an index.
+  int deal(int count);
+
+  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
+  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
+  /// has taken are given up. Returns how many indices were taken or given up here.
+  template <class Body> int drain(int part, Body const& body) noexcept {
+    const flush_denormals flushed;
+    int done = 0;
+    try {
+      for (int index; (index = take(part)) != none;) {
+        ++done;
+        body(index);
+      }
+    } catch (...) {
+      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+      done += give_up();
+    }
+    return done;
+  }
+
+  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
+  void rethrow_failure();
+
+ private:
+  static constexpr int none = -1;
+
+  // Begin in the lower half, end in the upper: both ends change in one compare-and-exchange. A thread that
+  // read a range of one run may exchange it in the next if the numbers agree; it then owns an index of the
+  // next run, which is as good.
+  struct alignas(64) range {
+    std::atomic<std::uint64_t> packed{0};
+  };
+  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) {
+    return std::uint64_t{end} << 32 | begin;
+  }
+  static std::uint32_t bound(int count, int part, int parts) {
+    return static_cast<std::uint32_t>(std::int64_t{count} * part / parts);
+  }
+  std::atomic<std::uint64_t>& at(int part) { return ranges_[static_cast<std::size_t>(part)].packed; }
+
+  int take(int part) {
+    for (int step = 0; step < parts_; ++step) {
+      std::atomic<std::uint64_t>& packed = at((part + step) % parts_);
+      std::uint64_t seen = packed.load(std::memory_order_relaxed);
+      for (;;) {
+        const auto begin = static_cast<std::uint32_t>(seen), end = static_cast<std::uint32_t>(seen >> 32);
+        if (begin == end) break;
+        const bool own = step == 0;
+        const std::uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
+        if (packed.compare_exchange_weak(seen, rest, std::memory_order_acquire, std::memory_order_relaxed))
+          return static_cast<int>(own ? begin : end - 1);
+      }
+    }
+    return none;
+  }
+
+  int give_up();
+
+  int parts_;
+  std::vector<range> ranges_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+};
+
+/// Enters a place that holds one run at a time, or finds it occupied: by a run further up this thread's
+/// stack, or by another thread's.
+class sole_entry {
+ public:
+  explicit sole_entry(std::atomic<bool>& occupied)
+      : occupied_(occupied.exchange(true, std::memory_order_acquire) ? nullptr : &occupied) {}
+  ~sole_entry() {
+    if (occupied_) occupied_->store(false, std::memory_order_release);
+  }
+  sole_entry(sole_entry const&) = delete;
+  sole_entry& operator=(sole_entry const&) = delete;
+
+  explicit operator bool() const { return occupied_ != nullptr; }
+
+ private:
+  std::atomic<bool>* occupied_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int index_ranges::deal(int count) {
+  const int used = std::min(parts_, count);
+  failed_.store(false, std::memory_order_relaxed);
+  for (int part = 0; part < parts_; ++part) {
+    const bool empty = part >= used;
+    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                   std::memory_order_release);
+  }
+  return used;
+}
+
+TESSERA_BODY void index_ranges::rethrow_failure() {
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+TESSERA_BODY int index_ranges::give_up() {
+  int count = 0;
+  for (int part = 0; part < parts_; ++part) {
+    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+  }
+  return count;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
 // ---- tessera/core/engine.hpp
@@ -1217,6 +1331,41 @@ TESSERA_COLD TESSERA_BODY machine this_machine() {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/exec/part_hook.hpp
+#ifndef TESSERA_SINGLE_EXEC_PART_HOOK
+#define TESSERA_SINGLE_EXEC_PART_HOOK
+#include <cstddef>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
+/// kernel needs of its thread. Neither function throws.
+struct part_hook {
+  void (*enter)();
+  void (*leave)();
+  friend bool operator==(part_hook const&, part_hook const&) = default;
+};
+
+/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
+class part_scope {
+ public:
+  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
+    for (part_hook const& hook : hooks_) hook.enter();
+  }
+  part_scope(part_scope const&) = delete;
+  part_scope& operator=(part_scope const&) = delete;
+  ~part_scope() {
+    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
+  }
+
+ private:
+  flush_denormals flushed_;
+  array_ref<part_hook> hooks_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/phase.hpp
 #ifndef TESSERA_SINGLE_EXEC_PHASE
 #define TESSERA_SINGLE_EXEC_PHASE
@@ -1332,1272 +1481,6 @@ TESSERA_COLD TESSERA_BODY void task_description::write(touched_bytes const& byte
 TESSERA_COLD TESSERA_BODY void task_description::multiply(block_product const& by) {
   products.push_back(by);
   multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/eval/step.hpp
-#ifndef TESSERA_SINGLE_EVAL_STEP
-#define TESSERA_SINGLE_EVAL_STEP
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
-// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-using exec::memory;
-using exec::task_description;
-using exec::touched_bytes;
-
-/// The kind of tile of a step. Only steps that are cut alike can be carried together.
-enum class cut : std::uint8_t {
-  panels,  // a panel of tokens, or a range of its features when panels are few
-  lines,   // a range of block rows, or of features, for all tokens
-  values,  // a range of stored values
-};
-
-/// The part of an operand that a tile may touch.
-enum class footprint : std::uint8_t {
-  own_range,
-  own_rows,  // of its tokens, in rows of tokens
-  everything
-};
-
-/// Memory that a step reads or writes.
-struct operand {
-  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
-  std::size_t
-      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
-  std::size_t bytes;  // of the whole operand
-  memory owner;
-  footprint touches;
-
-  friend bool operator==(operand const&, operand const&) = default;
-};
-
-/// True if two operands share memory.
-inline bool overlap(operand const& a, operand const& b) {
-  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
-}
-
-/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
-enum class relation : std::uint8_t { none, same_tile, anywhere };
-
-/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
-relation shared_tiles(operand const& a, operand const& b);
-
-/// The part of a step to compute, and the addresses of its memory.
-struct tile {
-  std::int64_t index;       // number of the panel, or of the range of lines or values
-  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
-  std::uintptr_t worker_memory = 0, run_memory = 0;
-
-  /// The address of the tile's part of an operand.
-  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
-  template <class T> T* address(operand const& of, std::int64_t position) const {
-    const std::uintptr_t base = of.owner == memory::user     ? 0
-                                : of.owner == memory::worker ? worker_memory
-                                                             : run_memory;
-    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
-  }
-};
-
-/// Whether the features of a panel may be several tiles.
-enum class division : std::uint8_t {
-  never,
-  if_uneven,  // only if threads would otherwise have unequal shares
-  freely      // at no cost, so also to even out threads of unequal speed
-};
-
-/// The position of a step among steps that it does not depend on.
-enum class timing : std::uint8_t {
-  in_order,
-  early,  // prepares an operand: before statements that can be carried together begin
-  late,   // as late as possible: right before the next step that depends on it
-};
-
-/// The cut and the timing of a step.
-struct step_form {
-  char const* kind;  // for accounts
-  cut by;
-  timing when = timing::in_order;
-  division divides = division::if_uneven;
-  int tiles = 0;
-  int most_parts = 1;                       // parts into which a panel can be divided
-  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
-};
-
-/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
-struct step : step_form {
-  static constexpr std::size_t body_bytes = 640;
-
-  int parts = 1;                       // parts into which a panel is divided
-  int first_access = 0, accesses = 0;  // in the plan's list
-  void (*compute)(void const* body, tile const&) noexcept = nullptr;
-  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
-  alignas(16) std::byte body[body_bytes];
-
-  explicit step(step_form const& form) : step_form(form) {}
-};
-
-/// Whether two steps have the same tiles.
-inline bool cut_alike(step const& a, step const& b) {
-  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
-}
-
-/// An operand that a step reads or writes.
-struct access : operand {
-  bool writes;
-};
-
-/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
-relation shared_tiles(array_ref<access> a, array_ref<access> b);
-
-/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
-/// another tensor in the same memory, which may be borrowed.
-void require_in_place(array_ref<access> all);
-
-/// A step under construction.
-struct step_draft : step_form {
-  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
-  int accesses = 0;
-  access accessed[most_accesses];
-
-  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
-
-  operand const& reads(operand const& o) { return add(o, false); }
-  operand const& writes(operand const& o) { return add(o, true); }
-  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
-
- private:
-  operand const& add(operand const& o, bool is_written);
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
-  if (!overlap(a, b)) return relation::none;
-  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
-    return relation::anywhere;
-  if (a.stride == 0) return relation::same_tile;
-  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
-  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) {
-    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
-    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
-    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
-    return stride - row + (last - 1) % row + 1;
-  };
-  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
-  relation all = relation::none;
-  const std::int64_t nearest = -apart / stride;
-  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
-    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
-      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
-  return all;
-}
-
-TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
-  relation all = relation::none;
-  for (access const& x : a)
-    for (access const& y : b)
-      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
-  return all;
-}
-
-TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
-  for (access const& to : all)
-    for (access const& from : all) {
-      if (!to.writes || from.writes || to.owner != memory::user) continue;
-      if (to.stride != from.stride && (to.at != from.at || to.bytes != from.bytes) && overlap(to, from))
-        throw shape_error(
-            "[=] the destination overlaps an operand, which is another tensor: store the result in memory of "
-            "its own");
-      if (to.stride > 0 && to.stride == from.stride && to.at != from.at &&
-          shared_tiles(to, from) != relation::none)
-        throw shape_error(
-            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
-            "store the result in a tensor of its own");
-    }
-}
-
-TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
-  if (accesses == most_accesses)
-    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
-  return accessed[accesses++] = {o, is_written};
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/kernels/block_index.hpp
-#ifndef TESSERA_SINGLE_KERNELS_BLOCK_INDEX
-#define TESSERA_SINGLE_KERNELS_BLOCK_INDEX
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The stored blocks of one line of a matrix.
-struct block_line {
-  std::int32_t const* columns;  // block column of each, ascending
-  int count;
-  std::int64_t first;              // blocks, or room for some, before this line in memory
-  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
-  std::int64_t slot_offset;
-
-  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
-  /// The slot in W of block b of a line of Wᵀ.
-  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
-};
-
-/// The columns of a line from `first` on, before `last`.
-inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
-  const auto all = line.all_columns();
-  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
-  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
-}
-
-/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
-/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
-/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
-/// matrix is dense.
-class block_index {
- public:
-  block_index() = default;
-  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
-  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
-                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
-    return {lines, width, starts, columns, slots_in_w};
-  }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
-  /// of line i has slot slots_in_w[b] + i.
-  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
-                                     std::int32_t const* slots_in_w = nullptr) {
-    return {lines, width, nullptr, columns, slots_in_w};
-  }
-
-  int lines() const { return lines_; }
-  /// Block columns of the grid.
-  int width() const { return width_; }
-  block_line line(int i) const {
-    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
-    const std::int32_t first = starts_[i];
-    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
-  }
-  /// Blocks stored by the lines before line i; i may be the number of lines.
-  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
-  /// Where line i begins in memory, in blocks; i may be the number of lines.
-  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
-  std::int64_t blocks(int first_line, int last_line) const {
-    return blocks_before(last_line) - blocks_before(first_line);
-  }
-  std::int64_t blocks() const { return blocks_before(lines_); }
-  /// The line that stores a block, by the block's number in the order of the lines.
-  int line_of(std::int64_t block) const {
-    int low = 0, high = lines_ - 1;
-    while (low < high)
-      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
-        low = middle + 1;
-      else
-        high = middle;
-    return low;
-  }
-  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
-  /// counts as one block more than it stores.
-  range lines_of_part(int part, int parts, int group_lines = 1) const {
-    const int groups = ceil_div(lines_, group_lines);
-    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
-    const auto first_of = [&](int p) {
-      const auto work_before = [&](int line) { return blocks_before(line) + line; };
-      const std::int64_t wanted = work_before(lines_) * p / parts;
-      int low = 0, high = groups;
-      while (low < high)
-        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
-          low = middle + 1;
-        else
-          high = middle;
-      return line_of_group(low);
-    };
-    return {first_of(part), first_of(part + 1)};
-  }
-  /// Whether some block is absent: single elements are then multiplied by ordered_product.
-  bool is_sparse() const { return starts_ != nullptr; }
-  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
-  bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for so many more blocks after each in memory.
-  block_index with_room(int blocks) const {
-    block_index roomy = *this;
-    roomy.room_ = blocks;
-    return roomy;
-  }
-  /// The index of a copy of the blocks in the order of the lines.
-  block_index in_order() const {
-    block_index ordered = *this;
-    ordered.slots_ = nullptr;
-    return ordered;
-  }
-
- private:
-  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
-                        std::int32_t const* slots_in_w)
-      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
-
-  std::int32_t const* starts_ = nullptr;  // null if every block is stored
-  std::int32_t const* columns_ = nullptr;
-  std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0, room_ = 0;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/tensor/pattern.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PATTERN
-#define TESSERA_SINGLE_TENSOR_PATTERN
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <limits>
-#include <memory>
-#include <span>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The order of the entries of each line of a compressed index (CSR, CSC, BSR): ascending, or any, as SciPy
-/// may leave them; then they are sorted.
-enum class index_order { ascending, any };
-
-namespace detail {
-
-void check_grid(const char* operation, int block_rows, int block_cols);
-
-/// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-void check_stored(const char* operation, std::int64_t stored);
-
-/// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
-///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
-///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
-///   index          the entries of each line, in this order, 0 … entries - 1, in units of `index_unit`
-template <class Start, class Index>
-TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
-                                   int entries, std::span<Start> start, std::span<Index> index,
-                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1,
-                                   index_order order = index_order::ascending) {
-  const auto fail = [&](std::initializer_list<message_part> parts) {
-    throw shape_error(message("[", operation, "] ", message(parts)));
-  };
-  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
-  check_grid(operation, lines, entries);
-  check_stored(operation, integer(index.size()));
-  if (integer(start.size()) != integer(lines) + 1)
-    fail(
-        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
-
-  std::int64_t previous = 0;
-  for (std::size_t l = 0; l < start.size(); ++l) {
-    const std::int64_t here = integer(start[l]);
-    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
-    if (here < previous)
-      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
-            " starts never decrease"});
-    if (here % start_unit != 0)
-      fail(
-          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
-    previous = here;
-  }
-  if (previous / start_unit != integer(index.size()))
-    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
-          " ", entry, " numbers: they must be equal"});
-
-  for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
-    const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
-    for (; p < last; ++p) {
-      const std::int64_t here = integer(index[p]);
-      const auto fail_here = [&](std::initializer_list<message_part> why) {
-        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
-      };
-      if (here < 0 || here >= integer(entries) * index_unit)
-        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
-      if (here % index_unit != 0)
-        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
-      if (p == first || order == index_order::any) continue;
-      const std::int64_t before = integer(index[p - 1]);
-      if (here == before) fail_here({"repeats its predecessor: list each block once"});
-      if (here < before)
-        fail_here(
-            {"is not above its predecessor ", before, ": sort each ", line, " (index_order::any does)"});
-    }
-  }
-}
-
-}  // namespace detail
-
-/// Which blocks of a grid are stored. Integers only: a pattern knows nothing of block sizes or elements.
-///   The stored blocks are numbered row by row, columns ascending within a row: a block's number is its slot.
-///   An immutable value that is cheap to copy: copies share both indexes and the serial number.
-///   A pattern that stores every block of its grid is dense however it was made, and holds
-///   2 block_rows + block_cols integers. A grid without blocks is dense.
-class pattern {
- public:
-  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
-  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
-
-  // Only copied, never moved from: every pattern has its data, always.
-  pattern(pattern const&) = default;
-  pattern& operator=(pattern const&) = default;
-
-  /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  static pattern dense(int block_rows, int block_cols);
-
-  /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
-  /// shape_error, with the position, for anything else.
-  static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                           std::vector<std::int32_t> cols);
-
-  /// A pattern from an index that is right by the way it was made: nothing is checked.
-  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                 std::vector<std::int32_t> cols);
-
-  int block_rows() const { return data_->block_rows; }
-  int block_cols() const { return data_->block_cols; }
-  std::int64_t blocks() const { return data_->stored; }
-  bool is_dense() const { return data_->is_dense(); }
-  /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
-  double density() const {
-    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
-  }
-
-  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
-  std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
-  /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
-  std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
-  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
-  /// dense.
-  std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
-  /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
-  std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
-  /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
-  /// added.
-  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
-
-  /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
-  std::span<const std::int32_t> row(int i) const {
-    TESSERA_ASSERT(i >= 0 && i < block_rows(), "callers loop over the rows of the grid");
-    if (is_dense()) return cols();
-    const std::int32_t* const start = data_->row_start.data() + i;
-    return {data_->cols.data() + start[0], data_->cols.data() + start[1]};
-  }
-  std::int64_t first_slot(int i) const {
-    return is_dense() ? std::int64_t{i} * block_cols() : data_->row_start.data()[i];
-  }
-
-  /// Stored blocks of a row, of a column.
-  int row_count(int i) const { return static_cast<int>(row(i).size()); }
-  int col_count(int j) const {
-    TESSERA_ASSERT(j >= 0 && j < block_cols(), "callers loop over the columns of the grid");
-    if (is_dense()) return block_rows();
-    const std::int32_t* const start = data_->col_start.data() + j;
-    return start[1] - start[0];
-  }
-
-  /// The slot of block (i, j), or -1 if it is not stored or outside the grid.
-  std::int64_t find(int i, int j) const {
-    if (i < 0 || i >= block_rows() || j < 0 || j >= block_cols()) return -1;
-    if (is_dense()) return first_slot(i) + j;
-    const std::span<const std::int32_t> columns = row(i);
-    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
-    return at != columns.end() && *at == j ? first_slot(i) + (at - columns.begin()) : -1;
-  }
-
-  /// Calls visit(i, j, slot) for every stored block, in the order of slots.
-  template <class Visit> void for_each(Visit&& visit) const {
-    std::int64_t slot = 0;
-    for (int i = 0; i < block_rows(); ++i)
-      for (const int j : row(i)) visit(i, j, slot++);
-  }
-
-  /// Unlike that of any other pattern of this process except copies of this one; never 0.
-  std::uint64_t serial() const { return data_->serial; }
-  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
-  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
-  std::uint64_t hash() const;
-  /// Memory of both indexes, shared by all copies.
-  std::size_t size_bytes() const {
-    return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
-                                                  rows().size() + col_slots().size());
-  }
-
-  /// By content.
-  friend bool operator==(pattern const& a, pattern const& b) {
-    if (a.data_ == b.data_) return true;
-    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
-           a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
-  }
-
- private:
-  /// A span from a pointer: that from a vector takes longer to compile, for its concept of ranges.
-  static std::span<const std::int32_t> span_of(std::vector<std::int32_t> const& numbers) {
-    return {numbers.data(), numbers.size()};
-  }
-
-  struct data {
-    data(int row_number, int col_number, std::int64_t stored_number)
-        : block_rows(row_number), block_cols(col_number), stored(stored_number) {}
-
-    int block_rows, block_cols;
-    std::int64_t stored;
-    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
-    std::uint64_t serial = 1;                                               // unless it gets its own
-
-    bool is_dense() const { return row_start.empty(); }
-
-    /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
-    void index_columns();
-  };
-
-  explicit pattern(data&& content);
-
-  static data const& no_grid() noexcept;
-
-  /// 0, step, 2 step, …
-  static std::vector<std::int32_t> counting(int count, std::int32_t step);
-
-  inline static std::atomic<std::uint64_t> next_serial_{2};
-  std::shared_ptr<const data> data_;
-};
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
-  if (block_rows < 0 || block_cols < 0)
-    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
-                              ": neither number may be negative"));
-}
-
-TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
-  if (stored > std::numeric_limits<std::int32_t>::max())
-    throw shape_error(message("[", operation, "] ", stored,
-                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
-  detail::check_grid("pattern::dense", block_rows, block_cols);
-  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
-  detail::check_stored("pattern::dense", stored);
-  data all(block_rows, block_cols, stored);
-  all.cols = counting(block_cols, 1);
-  all.rows = counting(block_rows, 1);
-  all.col_slots = counting(block_rows, block_cols);
-  return pattern(std::move(all));
-}
-
-TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                        std::vector<std::int32_t> cols) {
-  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
-                           span_of(cols));
-  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
-}
-
-TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
-                                              std::vector<std::int32_t> row_start,
-                                              std::vector<std::int32_t> cols) {
-  const auto stored = static_cast<std::int64_t>(cols.size());
-  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
-  data some(block_rows, block_cols, stored);
-  some.row_start = std::move(row_start);
-  some.cols = std::move(cols);
-  some.index_columns();
-  return pattern(std::move(some));
-}
-
-TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
-  std::uint64_t h = 0xcbf29ce484222325u;
-  const auto add = [&h](std::int32_t n) {
-    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-    h ^= h >> 32;
-  };
-  add(block_rows());
-  add(block_cols());
-  if (is_dense()) return h;
-  for (const std::int32_t n : row_start()) add(n);
-  for (const std::int32_t n : cols()) add(n);
-  return h;
-}
-
-TESSERA_BODY void pattern::data::index_columns() {
-  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
-  rows = std::vector<std::int32_t>(cols.size());
-  col_slots = std::vector<std::int32_t>(cols.size());
-  std::int32_t* const start = col_start.data();
-  for (const std::int32_t j : cols) ++start[j + 1];
-  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
-  std::vector<std::int32_t> next(col_start);
-  for (int i = 0; i < block_rows; ++i)
-    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
-      const std::int32_t at = next.data()[cols.data()[slot]]++;
-      rows.data()[at] = i;
-      col_slots.data()[at] = slot;
-    }
-}
-
-TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
-  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
-  data_ = std::make_shared<const data>(std::move(content));
-}
-
-TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
-  static const data none(0, 0, 0);
-  return none;
-}
-
-TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
-  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-  std::int32_t i = 0;
-  for (std::int32_t& n : numbers) n = step * i++;
-  return numbers;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/operands.hpp
-#ifndef TESSERA_SINGLE_EVAL_OPERANDS
-#define TESSERA_SINGLE_EVAL_OPERANDS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-
-// Tensors as operands of steps, and the bytes that a tile touches of them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-class plan;
-
-/// Values of one tile of a statement on stored values.
-inline constexpr std::int64_t values_a_tile = 1024;
-
-/// A tensor that each tile may read or write everywhere.
-template <class Tensor> operand all_of(Tensor const& tensor) {
-  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          footprint::everything};
-}
-/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
-template <class Tensor> operand by_panel(Tensor const& tensor) {
-  using E = typename Tensor::value_type;
-  operand o = all_of(tensor);
-  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
-    o.touches = footprint::own_range;
-    if constexpr (Tensor::laid_over == domain::panels)
-      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
-    else
-      o.stride = panel_tokens * sizeof(E);
-  }
-  return o;
-}
-/// Whether the elements of an activation stand in panels; if not, a step brings them there.
-template <class Tensor>
-inline constexpr bool in_panels =
-    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
-
-/// A tensor of which a tile touches its own range of stored values.
-template <class Tensor> operand by_values(Tensor const& tensor) {
-  operand o = all_of(tensor);
-  o.touches = footprint::own_range;
-  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
-  return o;
-}
-
-/// A pattern as kernels see it, row by row, or column by column for the transpose.
-inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
-  using kernels::block_index;
-  const int rows = p.block_rows(), cols = p.block_cols();
-  if (p.is_dense())
-    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
-                      : block_index::dense(rows, cols, p.cols().data());
-  return transposed
-             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
-             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
-}
-
-/// The number of tokens of a panel.
-inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
-  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
-}
-
-/// Part `part` of `parts` of the features of a panel, in multiples of 16.
-inline range granules_of(std::int64_t features, int part, int parts) {
-  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
-  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-}
-
-/// The destination of a step over panels: `features` features, or a number for each token.
-template <element E> struct panels_to {
-  operand at;
-  std::int64_t features, tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-
-  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
-  // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
-  static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> Body const& finished(Body const& body) const { return body; }
-};
-template <element E> struct tokens_to {
-  operand at;
-  std::int64_t tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-};
-
-/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
-/// its own.
-template <class E> std::size_t panel_bytes(std::int64_t features) {
-  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
-}
-
-/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
-template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
-  if (to.owner == memory::user || t.part + 1 < t.parts) return;
-  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
-  for (std::int64_t f = features; f < written; ++f)
-    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
-  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
-            T(0));
-}
-
-/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
-/// address `panel`.
-template <class E>
-TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
-                                         std::int64_t last, int tokens) {
-  constexpr int group = element_traits<E>::features_a_lane;
-  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
-  const std::int64_t lane = group * std::int64_t(sizeof(E));
-  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
-          lane * panel_tokens};
-}
-/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
-inline std::uintptr_t place_of(operand const& o, tile const& t) {
-  return o.at + o.stride * std::size_t(t.index);
-}
-void read_once(task_description& d, touched_bytes const& bytes);
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
-  for (touched_bytes const& known : d.reads)
-    if (known == bytes) return;
-  if (bytes.all() > 0) d.read(bytes);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/core/ieee_arithmetic.hpp
-#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
-#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
-#include <bit>
-#include <cstdint>
-#include <limits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
-/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
-/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
-/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
-/// them anyway, and give the same bits.
-TESSERA_COLD inline void require_ieee_arithmetic() {
-  using limits = std::numeric_limits<float>;
-  // Volatile, so that the compiler does not compute with them.
-  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
-                 nan = limits::quiet_NaN(), large = 0x1p100f;
-  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
-  const char* broken = nullptr;
-  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
-  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
-  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
-  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
-  if (!(unordered != unordered)) broken = "ignores not-a-number";
-  if (!(least > limits::max())) broken = "ignores infinity";
-  if (broken)
-    throw option_error(
-        message("[context] this program was compiled by a compiler that ", broken,
-                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
-                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/memory.hpp
-#ifndef TESSERA_SINGLE_CORE_MEMORY
-#define TESSERA_SINGLE_CORE_MEMORY
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <new>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
-struct tensor_memory {
-  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
-  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
-  /// Starts a new measurement of the peak from the live bytes.
-  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
-
-  static void add(std::size_t bytes) {
-    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    std::size_t seen = peak();
-    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
-  }
-  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
-
-  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
-  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
-  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
-
- private:
-  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
-};
-
-/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
-/// and changes to which stay its own.
-enum class borrowing { strict, or_copied };
-
-/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-std::size_t checked_multiply(std::size_t a, std::size_t b);
-
-/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
-/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
-/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
-/// than a core keeps translations of.
-template <class T> class aligned_array {
-  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
-
- public:
-  static constexpr std::size_t alignment = 64;
-
-  aligned_array() = default;
-  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
-    if (size == 0) return;
-    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
-    data_ = static_cast<T*>(::operator new(bytes, page_of(bytes)));
-#ifdef __linux__
-    if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: small pages serve as well
-#endif
-    tensor_memory::add(size_bytes());
-    std::memset(static_cast<void*>(data_), 0, bytes);
-  }
-  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
-  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
-  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
-  /// if it cannot be borrowed. Copies of this array own their values.
-  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
-                                         borrowing how = borrowing::strict) {
-    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
-    if (lent.size() < used || lent.size() > whole)
-      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
-    for (std::size_t i = used; i < lent.size(); ++i)
-      if (double(lent[i]) != 0)
-        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
-    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
-    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
-      throw option_error(message(
-          "[borrow] ",
-          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
-                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
-          ", and kernels read whole registers: borrowing::or_copied copies such values"));
-    if (beyond != 0 || lent.size() < whole) {
-      aligned_array copy(size);
-      std::copy_n(lent.data(), used, copy.data_);
-      tensor_memory::add_copied(copy.size_bytes());
-      return copy;
-    }
-    aligned_array array;
-    array.data_ = lent.data();
-    array.size_ = size;
-    array.borrows_ = true;
-    return array;
-  }
-  bool borrows() const { return borrows_; }
-  /// The values of another array, whose tail it shares.
-  static aligned_array at(T* data, std::size_t size) {
-    aligned_array array;
-    array.data_ = data;
-    array.size_ = size;
-    array.borrows_ = true;
-    return array;
-  }
-
-  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
-    std::copy_n(other.data_, size_, data_);
-  }
-  aligned_array(aligned_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)),
-        borrows_(std::exchange(other.borrows_, false)) {}
-  aligned_array& operator=(aligned_array other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(borrows_, other.borrows_);
-    return *this;
-  }
-  ~aligned_array() {
-    if (!data_ || borrows_) return;
-    tensor_memory::remove(size_bytes());
-    ::operator delete(data_, page_of(size_bytes()));
-  }
-
-  T* data() { return data_; }
-  T const* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  std::size_t size_bytes() const { return size_ * sizeof(T); }
-  T& operator[](std::size_t i) { return data_[i]; }
-  T const& operator[](std::size_t i) const { return data_[i]; }
-  T* begin() { return data_; }
-  T* end() { return data_ + size_; }
-  T const* begin() const { return data_; }
-  T const* end() const { return data_ + size_; }
-  std::span<T> span() { return {data_, size_}; }
-  std::span<T const> span() const { return {data_, size_}; }
-
- private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/homes.hpp).
-  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
-  static std::align_val_t page_of(std::size_t bytes) {
-    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
-  }
-
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-  bool borrows_ = false;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  std::size_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) ||
-      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
-    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
-  return product;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/exec/available_threads.hpp
-#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
-#define TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
-#include <algorithm>
-#include <climits>
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <thread>
-#ifdef __linux__
-#include <sched.h>
-#endif
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-namespace detail {
-
-/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
-int read_numbers(std::string const& path, long long (&numbers)[2]);
-
-/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
-/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
-int quota_cores(std::string const& folder);
-
-/// The tightest quota of the control group at root + path and of all above it.
-int quota_cores_up_to(std::string const& root, std::string path);
-
-/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
-/// controllers) or, of version 1, that with the cpu controller; else null.
-char const* group_path(char const* line);
-
-int affinity_cores();
-
-}  // namespace detail
-
-/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
-/// control groups (containers) where these are mounted as usual. At least 1.
-int available_threads();
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
-  std::FILE* const file = std::fopen(path.c_str(), "r");
-  if (!file) return 0;
-  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
-  std::fclose(file);
-  return found;
-}
-
-TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
-  long long quota[2] = {}, period[2] = {};
-  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
-    period[0] = quota[1];
-  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
-           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
-    return INT_MAX;
-  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
-  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
-}
-
-TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
-  int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/')))
-    cores = std::min(cores, quota_cores(message(root, path)));
-  return cores;
-}
-
-TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
-  char const* const controllers = std::strchr(line, ':');
-  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
-  if (!path) return nullptr;
-  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
-    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
-        std::strncmp(word + 1, "cpu:", 4) == 0)
-      return path + 1;
-  return nullptr;
-}
-
-TESSERA_COLD TESSERA_BODY int affinity_cores() {
-#ifdef __linux__
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-#endif
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY int available_threads() {
-  int threads = detail::affinity_cores();
-  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
-    char line[4096];
-    while (std::fgets(line, sizeof line, groups)) {
-      line[std::strcspn(line, "\n")] = '\0';
-      if (char const* const path = detail::group_path(line))
-        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
-          threads = std::min(threads, detail::quota_cores_up_to(root, path));
-    }
-    std::fclose(groups);
-  }
-  return std::max(threads, 1);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/executor.hpp
-#ifndef TESSERA_SINGLE_EXEC_EXECUTOR
-#define TESSERA_SINGLE_EXEC_EXECUTOR
-#include <concepts>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// A reference to a body, valid as long as the body itself is.
-using body_ref = function_ref<void(int)>;
-
-/// Something that calls body(0) … body(count-1), each once, on whatever threads and in whatever order it
-/// likes, and returns from `run` when all calls have. `concurrency()` is the most calls of one run that may
-/// overlap. A `context` hands it bodies that do not throw.
-template <class E>
-concept executor = requires(E& e, body_ref body) {
-  e.run(1, body);
-  { e.concurrency() } -> std::convertible_to<int>;
-};
-
-/// Calls the bodies in order on the calling thread.
-struct serial {
-  template <std::invocable<int> Body> void run(int count, Body&& body) const {
-    const flush_denormals flushed;
-    for (int index = 0; index < count; ++index) body(index);
-  }
-  int concurrency() const { return 1; }
-};
-
-static_assert(executor<serial> && executor<serial const>);
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/index_ranges.hpp
-#ifndef TESSERA_SINGLE_EXEC_INDEX_RANGES
-#define TESSERA_SINGLE_EXEC_INDEX_RANGES
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
-/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
-/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
-class index_ranges {
- public:
-  explicit index_ranges(int parts) : parts_(parts), ranges_(static_cast<std::size_t>(parts)) {}
-
-  /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
-  /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
-  /// before is visible to whoever takes an index.
-  int deal(int count);
-
-  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
-  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
-  /// has taken are given up. Returns how many indices were taken or given up here.
-  template <class Body> int drain(int part, Body const& body) noexcept {
-    const flush_denormals flushed;
-    int done = 0;
-    try {
-      for (int index; (index = take(part)) != none;) {
-        ++done;
-        body(index);
-      }
-    } catch (...) {
-      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
-      done += give_up();
-    }
-    return done;
-  }
-
-  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
-  void rethrow_failure();
-
- private:
-  static constexpr int none = -1;
-
-  // Begin in the lower half, end in the upper: both ends change in one compare-and-exchange. A thread that
-  // read a range of one run may exchange it in the next if the numbers agree; it then owns an index of the
-  // next run, which is as good.
-  struct alignas(64) range {
-    std::atomic<std::uint64_t> packed{0};
-  };
-  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) {
-    return std::uint64_t{end} << 32 | begin;
-  }
-  static std::uint32_t bound(int count, int part, int parts) {
-    return static_cast<std::uint32_t>(std::int64_t{count} * part / parts);
-  }
-  std::atomic<std::uint64_t>& at(int part) { return ranges_[static_cast<std::size_t>(part)].packed; }
-
-  int take(int part) {
-    for (int step = 0; step < parts_; ++step) {
-      std::atomic<std::uint64_t>& packed = at((part + step) % parts_);
-      std::uint64_t seen = packed.load(std::memory_order_relaxed);
-      for (;;) {
-        const auto begin = static_cast<std::uint32_t>(seen), end = static_cast<std::uint32_t>(seen >> 32);
-        if (begin == end) break;
-        const bool own = step == 0;
-        const std::uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
-        if (packed.compare_exchange_weak(seen, rest, std::memory_order_acquire, std::memory_order_relaxed))
-          return static_cast<int>(own ? begin : end - 1);
-      }
-    }
-    return none;
-  }
-
-  int give_up();
-
-  int parts_;
-  std::vector<range> ranges_;
-  std::atomic<bool> failed_{false};
-  std::exception_ptr failure_;
-};
-
-/// Enters a place that holds one run at a time, or finds it occupied: by a run further up this thread's
-/// stack, or by another thread's.
-class sole_entry {
- public:
-  explicit sole_entry(std::atomic<bool>& occupied)
-      : occupied_(occupied.exchange(true, std::memory_order_acquire) ? nullptr : &occupied) {}
-  ~sole_entry() {
-    if (occupied_) occupied_->store(false, std::memory_order_release);
-  }
-  sole_entry(sole_entry const&) = delete;
-  sole_entry& operator=(sole_entry const&) = delete;
-
-  explicit operator bool() const { return occupied_ != nullptr; }
-
- private:
-  std::atomic<bool>* occupied_;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY int index_ranges::deal(int count) {
-  const int used = std::min(parts_, count);
-  failed_.store(false, std::memory_order_relaxed);
-  for (int part = 0; part < parts_; ++part) {
-    const bool empty = part >= used;
-    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
-                   std::memory_order_release);
-  }
-  return used;
-}
-
-TESSERA_BODY void index_ranges::rethrow_failure() {
-  if (failed_.exchange(false, std::memory_order_relaxed))
-    std::rethrow_exception(std::exchange(failure_, nullptr));
-}
-
-TESSERA_BODY int index_ranges::give_up() {
-  int count = 0;
-  for (int part = 0; part < parts_; ++part) {
-    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
-    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
-  }
-  return count;
 }
 
 #endif
@@ -3050,397 +1933,637 @@ TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) cons
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/plan.hpp
-#ifndef TESSERA_SINGLE_EVAL_PLAN
-#define TESSERA_SINGLE_EVAL_PLAN
-#include <algorithm>
-#include <cstddef>
+// ---- tessera/core/rounding.hpp
+#ifndef TESSERA_SINGLE_CORE_ROUNDING
+#define TESSERA_SINGLE_CORE_ROUNDING
+#include <bit>
 #include <cstdint>
-#include <new>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
+/// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
+/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
+template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
+
+namespace detail {
+
+/// A float on the same side as the double of every number that has at least two bits less than a float, and
+/// of every middle between two of them: inexact ones end in a one (Boldo, Melquiond 2008, "round to odd").
+constexpr float float_to_odd(double value) {
+  const auto rounded = static_cast<float>(value);
+  const double back = static_cast<double>(rounded);
+  if (back == value || value != value) return rounded;
+  const bool away_from_zero = value < 0 ? back < value : back > value;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
+}
+
+}  // namespace detail
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/bfloat16.hpp
+#ifndef TESSERA_SINGLE_CORE_BFLOAT16
+#define TESSERA_SINGLE_CORE_BFLOAT16
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+namespace tessera { inline namespace TESSERA_ISA {
 
-/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
-/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
-/// a barrier ends a phase. Lives on the stack of `run`.
-class plan {
+template <class T> struct element_traits;
+
+/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
+/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
+///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class bfloat16 {
  public:
-  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
-  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
-  static constexpr int tiles_a_worker = 32;
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
+  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
 
-  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
-  plan(plan const&) = delete;
-  plan& operator=(plan const&) = delete;
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
 
-  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
-  template <class Body> void add(step_draft const& made, Body const& body) {
-    static_assert(sizeof(Body) <= step::body_bytes,
-                  "this statement has too many operands: split it, or name a part of it with local(…)");
-    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
-    if constexpr (sizeof(Body) <= step::body_bytes) {
-      step& s = append(made);
-      new (s.body) Body(body);
-      s.compute = compute_body<Body>;
-      s.describe = describe_body<Body>;
-      if (s.when == timing::early) move_early();
-    }
+  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
+
+ private:
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
 
-  /// Memory of one worker for the length of one task.
-  operand worker_memory(std::size_t bytes) {
-    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
-  }
-  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
-  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
-  operand local_memory(std::size_t bytes, std::int64_t panels) {
-    if (machine_.worker_bytes == 0) return worker_memory(bytes);
-    const auto stride = round_up<std::size_t>(bytes, 64);
-    return run_memory(stride * std::size_t(panels), stride);
-  }
-  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
-  /// its own `stride` bytes.
-  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
-    return {take(run_bytes_, bytes), stride, bytes, memory::run,
-            stride > 0 ? footprint::own_range : footprint::everything};
-  }
-  /// The address of run_memory after the run, valid until the context is used again.
-  template <class T> T const* result(operand const& of) const {
-    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
+  std::uint16_t bits_;
+};
+
+template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
+  if (value != value) return bfloat16(value);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
+  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
+}
+
+template <> struct element_traits<bfloat16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "BF16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+/// The exponents are a float's.
+template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
+  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
   }
 
-  /// The place of a local value, by its address; null if it has not been computed.
-  operand const* find_local(void const* address) const {
-    for (int i = 0; i < locals_; ++i)
-      if (local_[i].address == address) return &local_[i].value;
-    return nullptr;
-  }
-  void add_local(void const* address, operand const& value) {
-    if (locals_ == most_locals)
-      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
-    local_[locals_++] = {address, value};
-  }
+ public:
+  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr bool is_iec559 = false;
+  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
+  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
+  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
+  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
+  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
+  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
+  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
+  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
+  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
 
-  int workers() const { return machine_.workers; }
-  machine const& on() const { return machine_; }
-  int steps() const { return steps_; }
-  step const& at(int i) const { return step_[i]; }
+// ---- tessera/core/float16.hpp
+#ifndef TESSERA_SINGLE_CORE_FLOAT16
+#define TESSERA_SINGLE_CORE_FLOAT16
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
 
-  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
-  void schedule();
+namespace tessera { inline namespace TESSERA_ISA {
 
-  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
-  void run(context& ctx);
+template <class T> struct element_traits;
 
-  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
-  template <class Visit> void for_each_tile(Visit&& visit) const {
-    int number = 0;
-    for (int p = 0; p < phases_; ++p)
-      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
-        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
-  }
-  task_description describe(int step, tile const& t) const {
-    task_description d;
-    describe_step(step, t, d);
-    return d;
+/// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
+/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
+///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
+///   compute with them as with other numbers.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class float16 {
+ public:
+  float16() = default;
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
+  explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
+
+  constexpr operator float() const {
+    const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
+    if (size > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | size << 13);
+    if (size == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
+    if (size >= 0x0400) return std::bit_cast<float>(sign | (size + 0x1c000u) << 13);
+    const float subnormal = static_cast<float>(size) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
   }
 
  private:
-  void describe_step(int step, tile const& t, task_description& d) const {
-    step_[step].describe(step_[step].body, t, d);
-    if (step_[step].by == cut::panels) d.panel = t.index;
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    std::uint32_t rounded = 0;
+    if (size > 0x7f800000u)
+      rounded = 0x7e00u | (size >> 13 & 0x3ffu);
+    else if (size >= 0x47800000u)  // 2^16
+      rounded = 0x7c00u;
+    else if (size >= 0x38800000u)  // 2^-14
+      rounded = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;
+    else  // the last bit of this sum is worth 2^-24, that of a subnormal value
+      rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
+    return static_cast<std::uint16_t>(sign | rounded);
   }
 
-  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
-    static_cast<Body const*>(body)->compute(t);
-  }
-  template <class Body>
-  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
-    static_cast<Body const*>(body)->describe(t, d);
+  std::uint16_t bits_;
+};
+
+/// Of values below 2^-14 the mean is within 2^-40.
+template <> constexpr float16 round_stochastically<float16>(float value, std::uint32_t random) {
+  if (value != value) return float16(value);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu, added = random & 0xffffu;
+  const std::uint32_t rounded =
+      size < 0x38800000u ? (static_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p40f) + added) >> 16
+                         : std::min((size - 0x38000000u + (added >> 3)) >> 13, 0x7c00u);
+  return std::bit_cast<float16>(static_cast<std::uint16_t>(sign | rounded));
+}
+
+template <> struct element_traits<float16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "F16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
+  static constexpr tessera::float16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::float16>(static_cast<std::uint16_t>(bits));
   }
 
-  struct chain {
-    int first, last;  // steps
-    int first_tile;   // within the phase
+ public:
+  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+  static constexpr tessera::float16 min() noexcept { return of(0x0400); }
+  static constexpr tessera::float16 max() noexcept { return of(0x7bff); }
+  static constexpr tessera::float16 lowest() noexcept { return of(0xfbff); }
+  static constexpr tessera::float16 epsilon() noexcept { return of(0x1400); }
+  static constexpr tessera::float16 round_error() noexcept { return of(0x3800); }
+  static constexpr tessera::float16 infinity() noexcept { return of(0x7c00); }
+  static constexpr tessera::float16 quiet_NaN() noexcept { return of(0x7e00); }
+  static constexpr tessera::float16 signaling_NaN() noexcept { return of(0x7d00); }
+  static constexpr tessera::float16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
+
+// ---- tessera/core/element.hpp
+#ifndef TESSERA_SINGLE_CORE_ELEMENT
+#define TESSERA_SINGLE_CORE_ELEMENT
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The properties of an element; its place in registers is simd::lane's.
+///   accumulator      the type its sums are kept in
+///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
+///                    or one double)
+///   name             as in a safetensors file
+template <class T> struct element_traits;
+
+template <> struct element_traits<float> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F32";
+};
+
+template <> struct element_traits<double> {
+  using accumulator = double;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F64";
+};
+
+// Of 8 bits, declared for what the compiler says about them without their header.
+class int8;
+template <int ExponentBits> class float8;
+using float8_e4m3 = float8<4>;
+using float8_e5m2 = float8<5>;
+
+/// A number that tensors can hold.
+template <class T>
+concept element = requires {
+  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include
+                        // <tessera/statements/quantised.hpp>
+};
+
+template <element T> using accumulator_t = typename element_traits<T>::accumulator;
+
+static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
+              !element<std::int32_t>);
+
+/// The largest relative error of a number rounded to T.
+template <element T>
+inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+
+/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
+/// share a lane, which stand together.
+template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
+  constexpr int group = element_traits<T>::features_a_lane;
+  if constexpr (group == 1) return feature * panel_tokens + token;
+  return feature / group * (group * panel_tokens) + token * group + feature % group;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/expression.hpp
+#ifndef TESSERA_SINGLE_CORE_EXPRESSION
+#define TESSERA_SINGLE_CORE_EXPRESSION
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a tensor or an expression is laid over features and tokens.
+enum class domain {
+  number,    // one value
+  features,  // one value for each feature
+  tokens,    // one value for each token
+  panels,    // one value for each feature and token
+  blocks,    // a matrix: its stored blocks, and zeros elsewhere
+  values,    // the stored values of a matrix alone
+};
+
+/// A tensor: something with memory that an expression can read, and an assignment can write.
+template <class T>
+concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
+
+/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
+/// assignment writes to the other tensor.
+template <class T>
+concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
+
+/// A description of a computation, built by operators; building one computes nothing.
+template <class T>
+concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
+
+/// An operand of an expression.
+template <class T>
+concept expression = tensor<T> || node<T>;
+
+/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
+template <class T>
+concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
+
+/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
+/// transposition, and a number for a matrix, with a message that gives the right statement.
+template <class T>
+concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/pattern.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN
+#define TESSERA_SINGLE_TENSOR_PATTERN
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The order of the entries of each line of a compressed index (CSR, CSC, BSR): ascending, or any, as SciPy
+/// may leave them; then they are sorted.
+enum class index_order { ascending, any };
+
+namespace detail {
+
+void check_grid(const char* operation, int block_rows, int block_cols);
+
+/// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
+void check_stored(const char* operation, std::int64_t stored);
+
+/// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
+///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
+///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
+///   index          the entries of each line, in this order, 0 … entries - 1, in units of `index_unit`
+template <class Start, class Index>
+TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                   int entries, std::span<Start> start, std::span<Index> index,
+                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1,
+                                   index_order order = index_order::ascending) {
+  const auto fail = [&](std::initializer_list<message_part> parts) {
+    throw shape_error(message("[", operation, "] ", message(parts)));
   };
-  struct phase {
-    static constexpr std::size_t most_hooks = 4;
-    int first, last;  // chains
-    int tiles;
-    std::size_t hooks;
-    exec::part_hook hook[most_hooks];  // without duplicates
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  check_grid(operation, lines, entries);
+  check_stored(operation, integer(index.size()));
+  if (integer(start.size()) != integer(lines) + 1)
+    fail(
+        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
 
-    void enter_by(exec::part_hook const& around) {
-      for (std::size_t h = 0; h < hooks; ++h)
-        if (hook[h] == around) return;
-      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
-      hook[hooks++] = around;
-    }
-  };
-  int first_step(phase const& p) const { return chain_[p.first].first; }
-  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+  std::int64_t previous = 0;
+  for (std::size_t l = 0; l < start.size(); ++l) {
+    const std::int64_t here = integer(start[l]);
+    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
+    if (here < previous)
+      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
+            " starts never decrease"});
+    if (here % start_unit != 0)
+      fail(
+          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
+    previous = here;
+  }
+  if (previous / start_unit != integer(index.size()))
+    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
+          " ", entry, " numbers: they must be equal"});
 
-  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
-  struct running_plan {
-    plan const& of;
-
-    int tasks(int p) const { return of.phase_[p].tiles; }
-    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
-    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
-      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
-    }
-    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
-      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
-        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
-        t.run_memory = of.run_base_;
-        of.step_[i].compute(of.step_[i].body, t);
-      });
-    }
-    TESSERA_COLD exec::task_description describe(int p, int task) const {
-      exec::task_description d;
-      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
-      return d;
-    }
-  };
-
-  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
-    int c = now.last - 1;
-    while (chain_[c].first_tile > task) --c;
-    const int index = task - chain_[c].first_tile;
-    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
-      const int parts = step_[i].parts;
-      visit(i, tile{index / parts, index % parts, parts});
+  for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
+    const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
+    for (; p < last; ++p) {
+      const std::int64_t here = integer(index[p]);
+      const auto fail_here = [&](std::initializer_list<message_part> why) {
+        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
+      };
+      if (here < 0 || here >= integer(entries) * index_unit)
+        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
+      if (here % index_unit != 0)
+        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
+      if (p == first || order == index_order::any) continue;
+      const std::int64_t before = integer(index[p - 1]);
+      if (here == before) fail_here({"repeats its predecessor: list each block once"});
+      if (here < before)
+        fail_here(
+            {"is not above its predecessor ", before, ": sort each ", line, " (index_order::any does)"});
     }
   }
+}
 
-  step& append(step_draft const& made);
+}  // namespace detail
 
-  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
-  /// statements that can be carried together.
-  void move_early();
+/// Which blocks of a grid are stored. Integers only: a pattern knows nothing of block sizes or elements.
+///   The stored blocks are numbered row by row, columns ascending within a row: a block's number is its slot.
+///   An immutable value that is cheap to copy: copies share both indexes and the serial number.
+///   A pattern that stores every block of its grid is dense however it was made, and holds
+///   2 block_rows + block_cols integers. A grid without blocks is dense.
+class pattern {
+ public:
+  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
+  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
 
-  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
-    const std::size_t offset = used;
-    used += round_up<std::size_t>(bytes, 64);
-    return offset;
+  // Only copied, never moved from: every pattern has its data, always.
+  pattern(pattern const&) = default;
+  pattern& operator=(pattern const&) = default;
+
+  /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
+  static pattern dense(int block_rows, int block_cols);
+
+  /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
+  /// shape_error, with the position, for anything else.
+  static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                           std::vector<std::int32_t> cols);
+
+  /// A pattern from an index that is right by the way it was made: nothing is checked.
+  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                 std::vector<std::int32_t> cols);
+
+  int block_rows() const { return data_->block_rows; }
+  int block_cols() const { return data_->block_cols; }
+  std::int64_t blocks() const { return data_->stored; }
+  bool is_dense() const { return data_->is_dense(); }
+  /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
+  double density() const {
+    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
   }
 
-  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
-  TESSERA_COLD void leave_out_empty() {
-    int kept = 0;
-    for (int i = 0; i < steps_; ++i) {
-      if (step_[i].tiles == 0) continue;
-      if (kept < i) step_[kept] = step_[i];
-      ++kept;
-    }
-    steps_ = kept;
+  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
+  std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
+  /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
+  std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
+  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
+  /// dense.
+  std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
+  /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
+  std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
+  /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
+  /// added.
+  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
+
+  /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
+  std::span<const std::int32_t> row(int i) const {
+    TESSERA_ASSERT(i >= 0 && i < block_rows(), "callers loop over the rows of the grid");
+    if (is_dense()) return cols();
+    const std::int32_t* const start = data_->row_start.data() + i;
+    return {data_->cols.data() + start[0], data_->cols.data() + start[1]};
+  }
+  std::int64_t first_slot(int i) const {
+    return is_dense() ? std::int64_t{i} * block_cols() : data_->row_start.data()[i];
   }
 
-  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
-  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
-  /// tiles are enough to even out workers of unequal speed.
-  TESSERA_COLD void split_panels() {
-    if (machine_.workers == 1) return;
-    const auto in_worker_memory = [](array_ref<access> all) {
-      for (access const& a : all)
-        if (a.owner == memory::worker) return true;
-      return false;
-    };
-    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
-    for (int i = 0; i < steps_; ++i) {
-      step& s = step_[i];
-      if (in_worker_memory(accesses_of(s))) continue;
-      if (s.by != cut::panels || s.divides == division::never) continue;
-      int most = 2 * machine_.workers;
-      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
-      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
-        if (s.divides != division::freely || may_be_carried(i)) continue;
-        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
-      }
-      s.parts = std::max(1, std::min(most, s.most_parts));
-      s.tiles *= s.parts;
-    }
+  /// Stored blocks of a row, of a column.
+  int row_count(int i) const { return static_cast<int>(row(i).size()); }
+  int col_count(int j) const {
+    TESSERA_ASSERT(j >= 0 && j < block_cols(), "callers loop over the columns of the grid");
+    if (is_dense()) return block_rows();
+    const std::int32_t* const start = data_->col_start.data() + j;
+    return start[1] - start[0];
   }
 
-  /// Whether a step may be carried together with another one, which makes or uses its panels.
-  bool may_be_carried(int at) const {
-    for (int i = 0; i < steps_; ++i)
-      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
-        return true;
-    return false;
+  /// The slot of block (i, j), or -1 if it is not stored or outside the grid.
+  std::int64_t find(int i, int j) const {
+    if (i < 0 || i >= block_rows() || j < 0 || j >= block_cols()) return -1;
+    if (is_dense()) return first_slot(i) + j;
+    const std::span<const std::int32_t> columns = row(i);
+    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
+    return at != columns.end() && *at == j ? first_slot(i) + (at - columns.begin()) : -1;
   }
 
-  /// Moves late steps back, right before the next step that depends on them, so that they do not split
-  /// statements that can be carried together, and several late steps share one barrier.
-  TESSERA_COLD void delay_late_steps() {
-    for (int at = steps_ - 1; at >= 0; --at) {
-      if (step_[at].when != timing::late) continue;
-      int end = at + 1;
-      for (int last; end < steps_; end = last) {
-        last = carried_until(end);
-        relation worst = relation::none;
-        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
-        if (worst != relation::none) break;
-      }
-      move_step(at, end - 1);
-    }
+  /// Calls visit(i, j, slot) for every stored block, in the order of slots.
+  template <class Visit> void for_each(Visit&& visit) const {
+    std::int64_t slot = 0;
+    for (int i = 0; i < block_rows(); ++i)
+      for (const int j : row(i)) visit(i, j, slot++);
   }
 
-  TESSERA_COLD void move_step(int from, int to) {
-    if (from == to) return;
-    const step moved = step_[from];
-    for (; from < to; ++from) step_[from] = step_[from + 1];
-    for (; from > to; --from) step_[from] = step_[from - 1];
-    step_[to] = moved;
+  /// Unlike that of any other pattern of this process except copies of this one; never 0.
+  std::uint64_t serial() const { return data_->serial; }
+  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
+  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
+  std::uint64_t hash() const;
+  /// Memory of both indexes, shared by all copies.
+  std::size_t size_bytes() const {
+    return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
+                                                  rows().size() + col_slots().size());
   }
 
-  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
-  array_ref<access> accesses_of(step const& s) const {
-    return {access_ + s.first_access, std::size_t(s.accesses)};
+  /// By content.
+  friend bool operator==(pattern const& a, pattern const& b) {
+    if (a.data_ == b.data_) return true;
+    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
+           a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
   }
 
-  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
-  /// and the step that reads it.
-  int carried_until(int first) const {
-    int last = first;
-    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
-      ++last;
-    return last + 1;
-  }
-  bool computes_for_next(step const& s) const {
-    bool writes = false;
-    for (access const& a : accesses_of(s)) {
-      if (a.writes && a.owner != memory::worker) return false;
-      writes |= a.writes;
-    }
-    return writes;
+ private:
+  /// A span from a pointer: that from a vector takes longer to compile, for its concept of ranges.
+  static std::span<const std::int32_t> span_of(std::vector<std::int32_t> const& numbers) {
+    return {numbers.data(), numbers.size()};
   }
 
-  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
-  TESSERA_COLD void require_same_tiles(int first, int last) const {
-    for (int i = first; i < last; ++i)
-      for (int k = first; k < i; ++k)
-        if (relate(step_[k], step_[i]) == relation::anywhere)
-          throw shape_error(
-              "[=] the destination and an operand share memory, but are not at one place: store the "
-              "result in a tensor of its own");
-  }
+  struct data {
+    data(int row_number, int col_number, std::int64_t stored_number)
+        : block_rows(row_number), block_cols(col_number), stored(stored_number) {}
 
-  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
-  TESSERA_COLD void place(int first, int last) {
-    require_same_tiles(first, last);
-    step const& s = step_[first];
-    // A barrier separates early steps, which prepare operands, from the other steps.
-    const auto is_early = [](step const& of) { return of.when == timing::early; };
-    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
-    bool side_by_side = !alone, carried = false;
-    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
-      step const& head = step_[chain_[c].first];
-      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
-                         head.parts == 1 && s.parts == 1;
-      relation worst = relation::none;
-      for (int i = chain_[c].first; i < chain_[c].last; ++i)
-        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
-      if (alike && worst != relation::anywhere)
-        carried = true;
-      else if (worst != relation::none)
-        side_by_side = false;
-    }
-    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
-    phase& now = phase_[phases_ - 1];
-    if (!side_by_side || !carried) {
-      chain_[chains_++] = {first, first, now.tiles};
-      now.last = chains_;
-      now.tiles += s.tiles;
-    }
-    chain_[chains_ - 1].last = last;
-    require_worker_memory_of_own_chain(first, last);
-  }
+    int block_rows, block_cols;
+    std::int64_t stored;
+    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
+    std::uint64_t serial = 1;                                               // unless it gets its own
 
-  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
-  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
-    for (int i = first; i < last; ++i)
-      for (access const& read : accesses_of(step_[i])) {
-        if (read.writes || read.owner != memory::worker) continue;
-        bool found = false;
-        for (int c = chain_[chains_ - 1].first; c < i; ++c)
-          for (access const& written : accesses_of(step_[c]))
-            found |= written.writes && overlap(written, read);
-        if (!found)
-          throw error(
-              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
-              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
-              "the statements that use it one after the other");
-      }
-  }
+    bool is_dense() const { return row_start.empty(); }
 
-  struct local {
-    void const* address;
-    operand value;
+    /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
+    void index_columns();
   };
 
-  machine machine_;
-  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
-  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
-  std::uintptr_t run_base_ = 0;
-  // Unused elements stay uninitialised, because a plan is built for every run.
-  union {
-    step step_[most_steps];
-  };
-  union {
-    access access_[most_accesses];
-  };
-  chain chain_[most_steps];
-  phase phase_[most_steps];
-  local local_[most_locals];
+  explicit pattern(data&& content);
+
+  static data const& no_grid() noexcept;
+
+  /// 0, step, 2 step, …
+  static std::vector<std::int32_t> counting(int count, std::int32_t step);
+
+  inline static std::atomic<std::uint64_t> next_serial_{2};
+  std::shared_ptr<const data> data_;
 };
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY void plan::schedule() {
-  leave_out_empty();
-  split_panels();
-  delay_late_steps();
-  chains_ = phases_ = 0;
-  for (int first = 0, last; first < steps_; first = last) {
-    last = carried_until(first);
-    place(first, last);
-  }
-  for (int p = 0; p < phases_; ++p)
-    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
-      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
 }
 
-TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
-  schedule();
-  ctx.reserve_scratch(worker_bytes_);
-  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-  ctx.run_phases(phases_, running_plan{*this});
+TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
 }
 
-TESSERA_BODY step& plan::append(step_draft const& made) {
-  if (steps_ == most_steps)
-    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-  if (accesses_ + made.accesses > most_accesses)
-    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-  step& s = *new (&step_[steps_++]) step(made);
-  s.first_access = accesses_;
-  s.accesses = made.accesses;
-  for (access const& a : made.all()) access_[accesses_++] = a;
-  require_in_place(made.all());
-  return s;
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
+  detail::check_grid("pattern::dense", block_rows, block_cols);
+  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+  detail::check_stored("pattern::dense", stored);
+  data all(block_rows, block_cols, stored);
+  all.cols = counting(block_cols, 1);
+  all.rows = counting(block_rows, 1);
+  all.col_slots = counting(block_rows, block_cols);
+  return pattern(std::move(all));
 }
 
-TESSERA_COLD TESSERA_BODY void plan::move_early() {
-  int at = steps_ - 1;
-  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
-  move_step(steps_ - 1, at);
+TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                        std::vector<std::int32_t> cols) {
+  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
+                           span_of(cols));
+  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
+                                              std::vector<std::int32_t> row_start,
+                                              std::vector<std::int32_t> cols) {
+  const auto stored = static_cast<std::int64_t>(cols.size());
+  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+  data some(block_rows, block_cols, stored);
+  some.row_start = std::move(row_start);
+  some.cols = std::move(cols);
+  some.index_columns();
+  return pattern(std::move(some));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  const auto add = [&h](std::int32_t n) {
+    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+    h ^= h >> 32;
+  };
+  add(block_rows());
+  add(block_cols());
+  if (is_dense()) return h;
+  for (const std::int32_t n : row_start()) add(n);
+  for (const std::int32_t n : cols()) add(n);
+  return h;
+}
+
+TESSERA_BODY void pattern::data::index_columns() {
+  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+  rows = std::vector<std::int32_t>(cols.size());
+  col_slots = std::vector<std::int32_t>(cols.size());
+  std::int32_t* const start = col_start.data();
+  for (const std::int32_t j : cols) ++start[j + 1];
+  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+  std::vector<std::int32_t> next(col_start);
+  for (int i = 0; i < block_rows; ++i)
+    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+      const std::int32_t at = next.data()[cols.data()[slot]]++;
+      rows.data()[at] = i;
+      col_slots.data()[at] = slot;
+    }
+}
+
+TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
+  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+  data_ = std::make_shared<const data>(std::move(content));
+}
+
+TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
+  static const data none(0, 0, 0);
+  return none;
+}
+
+TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  std::int32_t i = 0;
+  for (std::int32_t& n : numbers) n = step * i++;
+  return numbers;
 }
 
 #endif
 
-}}}  // namespace tessera::TESSERA_ISA::eval
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/expr/node.hpp
@@ -5605,6 +4728,884 @@ TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from)
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/range.hpp
+#ifndef TESSERA_SINGLE_CORE_RANGE
+#define TESSERA_SINGLE_CORE_RANGE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// first … last - 1
+struct range {
+  int first, last;
+  int size() const { return last - first; }
+};
+
+/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
+constexpr range part_of(int count, int part, int parts) {
+  const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
+  return {before(part), before(part + 1)};
+}
+
+/// Of `size` numbers that stand in groups of `group`, how many stand in some of these groups.
+constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size) {
+  const auto before = [&](int g) { return std::int64_t{g} * group < size ? std::int64_t{g} * group : size; };
+  return before(groups.last) - before(groups.first);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/step.hpp
+#ifndef TESSERA_SINGLE_EVAL_STEP
+#define TESSERA_SINGLE_EVAL_STEP
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+using exec::memory;
+using exec::task_description;
+using exec::touched_bytes;
+
+/// The kind of tile of a step. Only steps that are cut alike can be carried together.
+enum class cut : std::uint8_t {
+  panels,  // a panel of tokens, or a range of its features when panels are few
+  lines,   // a range of block rows, or of features, for all tokens
+  values,  // a range of stored values
+};
+
+/// The part of an operand that a tile may touch.
+enum class footprint : std::uint8_t {
+  own_range,
+  own_rows,  // of its tokens, in rows of tokens
+  everything
+};
+
+/// Memory that a step reads or writes.
+struct operand {
+  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
+  std::size_t
+      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
+  std::size_t bytes;  // of the whole operand
+  memory owner;
+  footprint touches;
+
+  friend bool operator==(operand const&, operand const&) = default;
+};
+
+/// True if two operands share memory.
+inline bool overlap(operand const& a, operand const& b) {
+  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
+enum class relation : std::uint8_t { none, same_tile, anywhere };
+
+/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
+relation shared_tiles(operand const& a, operand const& b);
+
+/// The part of a step to compute, and the addresses of its memory.
+struct tile {
+  std::int64_t index;       // number of the panel, or of the range of lines or values
+  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
+  std::uintptr_t worker_memory = 0, run_memory = 0;
+
+  /// The address of the tile's part of an operand.
+  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
+  template <class T> T* address(operand const& of, std::int64_t position) const {
+    const std::uintptr_t base = of.owner == memory::user     ? 0
+                                : of.owner == memory::worker ? worker_memory
+                                                             : run_memory;
+    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
+  }
+};
+
+/// Whether the features of a panel may be several tiles.
+enum class division : std::uint8_t {
+  never,
+  if_uneven,  // only if threads would otherwise have unequal shares
+  freely      // at no cost, so also to even out threads of unequal speed
+};
+
+/// The position of a step among steps that it does not depend on.
+enum class timing : std::uint8_t {
+  in_order,
+  early,  // prepares an operand: before statements that can be carried together begin
+  late,   // as late as possible: right before the next step that depends on it
+};
+
+/// The cut and the timing of a step.
+struct step_form {
+  char const* kind;  // for accounts
+  cut by;
+  timing when = timing::in_order;
+  division divides = division::if_uneven;
+  int tiles = 0;
+  int most_parts = 1;                       // parts into which a panel can be divided
+  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
+};
+
+/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
+struct step : step_form {
+  static constexpr std::size_t body_bytes = 640;
+
+  int parts = 1;                       // parts into which a panel is divided
+  int first_access = 0, accesses = 0;  // in the plan's list
+  void (*compute)(void const* body, tile const&) noexcept = nullptr;
+  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
+  alignas(16) std::byte body[body_bytes];
+
+  explicit step(step_form const& form) : step_form(form) {}
+};
+
+/// Whether two steps have the same tiles.
+inline bool cut_alike(step const& a, step const& b) {
+  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+}
+
+/// An operand that a step reads or writes.
+struct access : operand {
+  bool writes;
+};
+
+/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
+relation shared_tiles(array_ref<access> a, array_ref<access> b);
+
+/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
+/// another tensor in the same memory, which may be borrowed.
+void require_in_place(array_ref<access> all);
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written);
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
+  relation all = relation::none;
+  for (access const& x : a)
+    for (access const& y : b)
+      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
+  for (access const& to : all)
+    for (access const& from : all) {
+      if (!to.writes || from.writes || to.owner != memory::user) continue;
+      if (to.stride != from.stride && (to.at != from.at || to.bytes != from.bytes) && overlap(to, from))
+        throw shape_error(
+            "[=] the destination overlaps an operand, which is another tensor: store the result in memory of "
+            "its own");
+      if (to.stride > 0 && to.stride == from.stride && to.at != from.at &&
+          shared_tiles(to, from) != relation::none)
+        throw shape_error(
+            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+            "store the result in a tensor of its own");
+    }
+}
+
+TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
+  if (accesses == most_accesses)
+    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+  return accessed[accesses++] = {o, is_written};
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/block_index.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#define TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The stored blocks of one line of a matrix.
+struct block_line {
+  std::int32_t const* columns;  // block column of each, ascending
+  int count;
+  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
+  std::int64_t slot_offset;
+
+  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
+  /// The slot in W of block b of a line of Wᵀ.
+  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
+};
+
+/// The columns of a line from `first` on, before `last`.
+inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
+  const auto all = line.all_columns();
+  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
+  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
+}
+
+/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
+/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
+/// matrix is dense.
+class block_index {
+ public:
+  block_index() = default;
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
+  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
+                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, starts, columns, slots_in_w};
+  }
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
+  /// of line i has slot slots_in_w[b] + i.
+  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
+                                     std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, nullptr, columns, slots_in_w};
+  }
+
+  int lines() const { return lines_; }
+  /// Block columns of the grid.
+  int width() const { return width_; }
+  block_line line(int i) const {
+    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
+    const std::int32_t first = starts_[i];
+    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
+  }
+  /// Blocks stored by the lines before line i; i may be the number of lines.
+  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  /// Where line i begins in memory, in blocks; i may be the number of lines.
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
+  std::int64_t blocks(int first_line, int last_line) const {
+    return blocks_before(last_line) - blocks_before(first_line);
+  }
+  std::int64_t blocks() const { return blocks_before(lines_); }
+  /// The line that stores a block, by the block's number in the order of the lines.
+  int line_of(std::int64_t block) const {
+    int low = 0, high = lines_ - 1;
+    while (low < high)
+      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
+        low = middle + 1;
+      else
+        high = middle;
+    return low;
+  }
+  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
+  /// counts as one block more than it stores.
+  range lines_of_part(int part, int parts, int group_lines = 1) const {
+    const int groups = ceil_div(lines_, group_lines);
+    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
+    const auto first_of = [&](int p) {
+      const auto work_before = [&](int line) { return blocks_before(line) + line; };
+      const std::int64_t wanted = work_before(lines_) * p / parts;
+      int low = 0, high = groups;
+      while (low < high)
+        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
+          low = middle + 1;
+        else
+          high = middle;
+      return line_of_group(low);
+    };
+    return {first_of(part), first_of(part + 1)};
+  }
+  /// Whether some block is absent: single elements are then multiplied by ordered_product.
+  bool is_sparse() const { return starts_ != nullptr; }
+  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  bool has_slots() const { return slots_ != nullptr; }
+  /// The same lines, with room for so many more blocks after each in memory.
+  block_index with_room(int blocks) const {
+    block_index roomy = *this;
+    roomy.room_ = blocks;
+    return roomy;
+  }
+  /// The index of a copy of the blocks in the order of the lines.
+  block_index in_order() const {
+    block_index ordered = *this;
+    ordered.slots_ = nullptr;
+    return ordered;
+  }
+
+ private:
+  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
+                        std::int32_t const* slots_in_w)
+      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
+
+  std::int32_t const* starts_ = nullptr;  // null if every block is stored
+  std::int32_t const* columns_ = nullptr;
+  std::int32_t const* slots_ = nullptr;
+  int lines_ = 0, width_ = 0, room_ = 0;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/operands.hpp
+#ifndef TESSERA_SINGLE_EVAL_OPERANDS
+#define TESSERA_SINGLE_EVAL_OPERANDS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// Tensors as operands of steps, and the bytes that a tile touches of them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+class plan;
+
+/// Values of one tile of a statement on stored values.
+inline constexpr std::int64_t values_a_tile = 1024;
+
+/// A tensor that each tile may read or write everywhere.
+template <class Tensor> operand all_of(Tensor const& tensor) {
+  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
+          footprint::everything};
+}
+/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
+template <class Tensor> operand by_panel(Tensor const& tensor) {
+  using E = typename Tensor::value_type;
+  operand o = all_of(tensor);
+  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
+    o.touches = footprint::own_range;
+    if constexpr (Tensor::laid_over == domain::panels)
+      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
+    else
+      o.stride = panel_tokens * sizeof(E);
+  }
+  return o;
+}
+/// Whether the elements of an activation stand in panels; if not, a step brings them there.
+template <class Tensor>
+inline constexpr bool in_panels =
+    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
+
+/// A tensor of which a tile touches its own range of stored values.
+template <class Tensor> operand by_values(Tensor const& tensor) {
+  operand o = all_of(tensor);
+  o.touches = footprint::own_range;
+  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
+  return o;
+}
+
+/// A pattern as kernels see it, row by row, or column by column for the transpose.
+inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
+  using kernels::block_index;
+  const int rows = p.block_rows(), cols = p.block_cols();
+  if (p.is_dense())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
+                      : block_index::dense(rows, cols, p.cols().data());
+  return transposed
+             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
+             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+}
+
+/// The number of tokens of a panel.
+inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
+  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
+}
+
+/// Part `part` of `parts` of the features of a panel, in multiples of 16.
+inline range granules_of(std::int64_t features, int part, int parts) {
+  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
+  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+}
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  operand const& computed_in() const { return at; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> Body const& finished(Body const& body) const { return body; }
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
+/// its own.
+template <class E> std::size_t panel_bytes(std::int64_t features) {
+  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
+}
+
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
+  if (to.owner == memory::user || t.part + 1 < t.parts) return;
+  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  for (std::int64_t f = features; f < written; ++f)
+    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
+  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
+            T(0));
+}
+
+/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
+/// address `panel`.
+template <class E>
+TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
+                                         std::int64_t last, int tokens) {
+  constexpr int group = element_traits<E>::features_a_lane;
+  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
+  const std::int64_t lane = group * std::int64_t(sizeof(E));
+  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
+          lane * panel_tokens};
+}
+/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
+inline std::uintptr_t place_of(operand const& o, tile const& t) {
+  return o.at + o.stride * std::size_t(t.index);
+}
+void read_once(task_description& d, touched_bytes const& bytes);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
+  for (touched_bytes const& known : d.reads)
+    if (known == bytes) return;
+  if (bytes.all() > 0) d.read(bytes);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/eval/plan.hpp
+#ifndef TESSERA_SINGLE_EVAL_PLAN
+#define TESSERA_SINGLE_EVAL_PLAN
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
+/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
+/// a barrier ends a phase. Lives on the stack of `run`.
+class plan {
+ public:
+  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
+  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
+  static constexpr int tiles_a_worker = 32;
+
+  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  plan(plan const&) = delete;
+  plan& operator=(plan const&) = delete;
+
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
+  template <class Body> void add(step_draft const& made, Body const& body) {
+    static_assert(sizeof(Body) <= step::body_bytes,
+                  "this statement has too many operands: split it, or name a part of it with local(…)");
+    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
+    if constexpr (sizeof(Body) <= step::body_bytes) {
+      step& s = append(made);
+      new (s.body) Body(body);
+      s.compute = compute_body<Body>;
+      s.describe = describe_body<Body>;
+      if (s.when == timing::early) move_early();
+    }
+  }
+
+  /// Memory of one worker for the length of one task.
+  operand worker_memory(std::size_t bytes) {
+    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
+  }
+  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
+  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels) {
+    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+    const auto stride = round_up<std::size_t>(bytes, 64);
+    return run_memory(stride * std::size_t(panels), stride);
+  }
+  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
+  /// its own `stride` bytes.
+  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
+    return {take(run_bytes_, bytes), stride, bytes, memory::run,
+            stride > 0 ? footprint::own_range : footprint::everything};
+  }
+  /// The address of run_memory after the run, valid until the context is used again.
+  template <class T> T const* result(operand const& of) const {
+    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
+  }
+
+  /// The place of a local value, by its address; null if it has not been computed.
+  operand const* find_local(void const* address) const {
+    for (int i = 0; i < locals_; ++i)
+      if (local_[i].address == address) return &local_[i].value;
+    return nullptr;
+  }
+  void add_local(void const* address, operand const& value) {
+    if (locals_ == most_locals)
+      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
+    local_[locals_++] = {address, value};
+  }
+
+  int workers() const { return machine_.workers; }
+  machine const& on() const { return machine_; }
+  int steps() const { return steps_; }
+  step const& at(int i) const { return step_[i]; }
+
+  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
+  void schedule();
+
+  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
+  void run(context& ctx);
+
+  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    int number = 0;
+    for (int p = 0; p < phases_; ++p)
+      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
+        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
+  }
+  task_description describe(int step, tile const& t) const {
+    task_description d;
+    describe_step(step, t, d);
+    return d;
+  }
+
+ private:
+  void describe_step(int step, tile const& t, task_description& d) const {
+    step_[step].describe(step_[step].body, t, d);
+    if (step_[step].by == cut::panels) d.panel = t.index;
+  }
+
+  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
+    static_cast<Body const*>(body)->compute(t);
+  }
+  template <class Body>
+  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
+    static_cast<Body const*>(body)->describe(t, d);
+  }
+
+  struct chain {
+    int first, last;  // steps
+    int first_tile;   // within the phase
+  };
+  struct phase {
+    static constexpr std::size_t most_hooks = 4;
+    int first, last;  // chains
+    int tiles;
+    std::size_t hooks;
+    exec::part_hook hook[most_hooks];  // without duplicates
+
+    void enter_by(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hooks; ++h)
+        if (hook[h] == around) return;
+      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
+      hook[hooks++] = around;
+    }
+  };
+  int first_step(phase const& p) const { return chain_[p.first].first; }
+  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+
+  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
+  struct running_plan {
+    plan const& of;
+
+    int tasks(int p) const { return of.phase_[p].tiles; }
+    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
+      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
+    }
+    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
+        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
+        t.run_memory = of.run_base_;
+        of.step_[i].compute(of.step_[i].body, t);
+      });
+    }
+    TESSERA_COLD exec::task_description describe(int p, int task) const {
+      exec::task_description d;
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
+      return d;
+    }
+  };
+
+  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
+    int c = now.last - 1;
+    while (chain_[c].first_tile > task) --c;
+    const int index = task - chain_[c].first_tile;
+    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
+      const int parts = step_[i].parts;
+      visit(i, tile{index / parts, index % parts, parts});
+    }
+  }
+
+  step& append(step_draft const& made);
+
+  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
+  /// statements that can be carried together.
+  void move_early();
+
+  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
+    const std::size_t offset = used;
+    used += round_up<std::size_t>(bytes, 64);
+    return offset;
+  }
+
+  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
+  TESSERA_COLD void leave_out_empty() {
+    int kept = 0;
+    for (int i = 0; i < steps_; ++i) {
+      if (step_[i].tiles == 0) continue;
+      if (kept < i) step_[kept] = step_[i];
+      ++kept;
+    }
+    steps_ = kept;
+  }
+
+  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
+  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
+  /// tiles are enough to even out workers of unequal speed.
+  TESSERA_COLD void split_panels() {
+    if (machine_.workers == 1) return;
+    const auto in_worker_memory = [](array_ref<access> all) {
+      for (access const& a : all)
+        if (a.owner == memory::worker) return true;
+      return false;
+    };
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
+    for (int i = 0; i < steps_; ++i) {
+      step& s = step_[i];
+      if (in_worker_memory(accesses_of(s))) continue;
+      if (s.by != cut::panels || s.divides == division::never) continue;
+      int most = 2 * machine_.workers;
+      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
+      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
+        if (s.divides != division::freely || may_be_carried(i)) continue;
+        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
+      }
+      s.parts = std::max(1, std::min(most, s.most_parts));
+      s.tiles *= s.parts;
+    }
+  }
+
+  /// Whether a step may be carried together with another one, which makes or uses its panels.
+  bool may_be_carried(int at) const {
+    for (int i = 0; i < steps_; ++i)
+      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
+        return true;
+    return false;
+  }
+
+  /// Moves late steps back, right before the next step that depends on them, so that they do not split
+  /// statements that can be carried together, and several late steps share one barrier.
+  TESSERA_COLD void delay_late_steps() {
+    for (int at = steps_ - 1; at >= 0; --at) {
+      if (step_[at].when != timing::late) continue;
+      int end = at + 1;
+      for (int last; end < steps_; end = last) {
+        last = carried_until(end);
+        relation worst = relation::none;
+        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
+        if (worst != relation::none) break;
+      }
+      move_step(at, end - 1);
+    }
+  }
+
+  TESSERA_COLD void move_step(int from, int to) {
+    if (from == to) return;
+    const step moved = step_[from];
+    for (; from < to; ++from) step_[from] = step_[from + 1];
+    for (; from > to; --from) step_[from] = step_[from - 1];
+    step_[to] = moved;
+  }
+
+  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
+  array_ref<access> accesses_of(step const& s) const {
+    return {access_ + s.first_access, std::size_t(s.accesses)};
+  }
+
+  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
+  /// and the step that reads it.
+  int carried_until(int first) const {
+    int last = first;
+    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
+      ++last;
+    return last + 1;
+  }
+  bool computes_for_next(step const& s) const {
+    bool writes = false;
+    for (access const& a : accesses_of(s)) {
+      if (a.writes && a.owner != memory::worker) return false;
+      writes |= a.writes;
+    }
+    return writes;
+  }
+
+  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
+  TESSERA_COLD void require_same_tiles(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (int k = first; k < i; ++k)
+        if (relate(step_[k], step_[i]) == relation::anywhere)
+          throw shape_error(
+              "[=] the destination and an operand share memory, but are not at one place: store the "
+              "result in a tensor of its own");
+  }
+
+  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
+  TESSERA_COLD void place(int first, int last) {
+    require_same_tiles(first, last);
+    step const& s = step_[first];
+    // A barrier separates early steps, which prepare operands, from the other steps.
+    const auto is_early = [](step const& of) { return of.when == timing::early; };
+    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
+    bool side_by_side = !alone, carried = false;
+    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
+      step const& head = step_[chain_[c].first];
+      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
+                         head.parts == 1 && s.parts == 1;
+      relation worst = relation::none;
+      for (int i = chain_[c].first; i < chain_[c].last; ++i)
+        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
+      if (alike && worst != relation::anywhere)
+        carried = true;
+      else if (worst != relation::none)
+        side_by_side = false;
+    }
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
+    phase& now = phase_[phases_ - 1];
+    if (!side_by_side || !carried) {
+      chain_[chains_++] = {first, first, now.tiles};
+      now.last = chains_;
+      now.tiles += s.tiles;
+    }
+    chain_[chains_ - 1].last = last;
+    require_worker_memory_of_own_chain(first, last);
+  }
+
+  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
+  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (access const& read : accesses_of(step_[i])) {
+        if (read.writes || read.owner != memory::worker) continue;
+        bool found = false;
+        for (int c = chain_[chains_ - 1].first; c < i; ++c)
+          for (access const& written : accesses_of(step_[c]))
+            found |= written.writes && overlap(written, read);
+        if (!found)
+          throw error(
+              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
+              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
+              "the statements that use it one after the other");
+      }
+  }
+
+  struct local {
+    void const* address;
+    operand value;
+  };
+
+  machine machine_;
+  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
+  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
+  std::uintptr_t run_base_ = 0;
+  // Unused elements stay uninitialised, because a plan is built for every run.
+  union {
+    step step_[most_steps];
+  };
+  union {
+    access access_[most_accesses];
+  };
+  chain chain_[most_steps];
+  phase phase_[most_steps];
+  local local_[most_locals];
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void plan::schedule() {
+  leave_out_empty();
+  split_panels();
+  delay_late_steps();
+  chains_ = phases_ = 0;
+  for (int first = 0, last; first < steps_; first = last) {
+    last = carried_until(first);
+    place(first, last);
+  }
+  for (int p = 0; p < phases_; ++p)
+    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+}
+
+TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
+  schedule();
+  ctx.reserve_scratch(worker_bytes_);
+  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+  ctx.run_phases(phases_, running_plan{*this});
+}
+
+TESSERA_BODY step& plan::append(step_draft const& made) {
+  if (steps_ == most_steps)
+    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+  if (accesses_ + made.accesses > most_accesses)
+    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+  step& s = *new (&step_[steps_++]) step(made);
+  s.first_access = accesses_;
+  s.accesses = made.accesses;
+  for (access const& a : made.all()) access_[accesses_++] = a;
+  require_in_place(made.all());
+  return s;
+}
+
+TESSERA_COLD TESSERA_BODY void plan::move_early() {
+  int at = steps_ - 1;
+  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+  move_step(steps_ - 1, at);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
 // ---- tessera/tensor/panel_matrix.hpp
 #ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
 #define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
@@ -6107,7 +6108,7 @@ enum class numbers : bool { any, normal };
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   static_assert(sizeof(E) >= 4,
-                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
+                "numbers of 8 bits are computed with after #include <tessera/statements/quantised.hpp>");
   using stored = E;
 };
 
@@ -8241,222 +8242,6 @@ TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& to
   double const* const piece = p.result<double>(totals);
   for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
   return sum;
-}
-
-}  // namespace eval
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/concatenation.hpp
-#ifndef TESSERA_SINGLE_EVAL_CONCATENATION
-#define TESSERA_SINGLE_EVAL_CONCATENATION
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-
-// Features of several activations, one behind the other, as an operand and as a destination.
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace eval {
-
-template <class E, std::size_t Parts, class Value> struct split_assignment;
-
-template <class T> inline constexpr bool is_written_part = false;
-template <class E>
-inline constexpr bool is_written_part<expr::by_value<panel_slice<E>>> = !std::is_const_v<E>;
-
-/// The element of a concatenation: that of its parts if they have one, else their accumulator.
-template <class...> struct concatenated_element;
-template <class First, class... Rest> struct concatenated_element<First, Rest...> {
-  using type = std::conditional_t<(std::is_same_v<First, Rest> && ...), First,
-                                  typename expr::common_value<First, Rest...>::type>;
-};
-
-template <class... Parts> struct concatenation {
-  using node_tag = void;
-  using value_type = typename concatenated_element<typename Parts::value_type...>::type;
-  using stored_element = value_type;
-  static constexpr domain laid_over = domain::panels;
-  static constexpr bool is_destination = (is_written_part<Parts> && ...);
-  std::tuple<Parts...> parts;
-
-  explicit concatenation(Parts... all) : parts(std::move(all)...) {}
-  concatenation(concatenation const&) = default;
-
-  expr::extent size() const {
-    return std::apply(
-        [](auto const& first, auto const&... rest) {
-          const expr::extent one = expr::extent_of(first);
-          return expr::extent{(one.features + ... + expr::extent_of(rest).features), one.tokens};
-        },
-        parts);
-  }
-
-  // An assignment describes a statement that writes to the parts.
-  auto operator=(concatenation const& value) const
-    requires is_destination
-  {
-    return assigned_from(value);
-  }
-  template <class Value>
-    requires(is_destination && (assigned<Value> || tensor<Value>))
-  auto operator=(Value const& value) const {
-    return assigned_from(expr::hold(value));
-  }
-  template <expr::operand Value>
-    requires is_destination
-  auto operator+=(Value&& value) const {
-    return assigned_from(*this + std::forward<Value>(value));
-  }
-
- private:
-  template <class Value> auto assigned_from(Value const& value) const {
-    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
-                  "[concat_features(…) = …] the parts have different element types: bring them to one");
-    expr::check_sizes(size(), expr::extent_of(value));
-    return std::apply(
-        [&](auto const&... part) {
-          return split_assignment<value_type, sizeof...(Parts), Value>{{part.tensor()...}, value};
-        },
-        parts);
-  }
-};
-
-/// Part of a panel: features from `first` on.
-template <class E> operand features_from(operand panel, std::int64_t first, std::int64_t features) {
-  panel.at += std::size_t(place_in_panel<E>(first, 0)) * sizeof(E);
-  panel.bytes =
-      std::size_t(round_up<std::int64_t>(features, element_traits<E>::features_a_lane) * panel_tokens) *
-      sizeof(E);
-  return panel;
-}
-
-/// Zeroes the features of a panel in the worker's memory that pad it to a multiple of 16.
-template <class E> struct end_padding_body {
-  operand to;
-  std::int64_t features;
-
-  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
-  void describe(tile const&, task_description&) const {}
-};
-
-/// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
-/// one.
-template <class E, class... Parts>
-TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
-  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
-  std::int64_t first = 0;
-  const auto lower_part = [&](auto const& part) {
-    const std::int64_t features = expr::extent_of(part).features;
-    if (features > 0)
-      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
-    first += features;
-  };
-  std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
-  if (to.features % granule == 0 && to.features > 0) return;
-  step_draft s("padding", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  p.add(s, end_padding_body<E>{to.at, to.features});
-}
-
-/// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
-/// written, so that it may read them.
-template <class E, std::size_t Parts, class Value>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
-  using statement_tag = void;
-  std::array<panel_slice<E>, Parts> parts;
-  Value value;
-
-  void lower(plan& p) const {
-    std::int64_t features = 0;
-    for (panel_slice<E> const& part : parts) features += part.features();
-    const std::int64_t tokens = parts[0].tokens();
-    for (std::size_t i = 0; i < Parts; ++i)
-      for (std::size_t j = 0; j < i; ++j)
-        if (shared_tiles(by_panel(parts[i]), by_panel(parts[j])) != relation::none)
-          throw shape_error(message("[concat_features(…) = …] parts ", j, " and ", i, " share memory"));
-    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(features)), features, tokens};
-    lower_to(p, whole, value);
-    std::int64_t first = 0;
-    for (panel_slice<E> const& part : parts) {
-      if (part.features() == 0) continue;
-      step_draft s("elementwise", cut::panels);
-      const operand to = s.writes(by_panel(part));
-      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
-      s.tiles = whole.panels();
-      const auto tree = source<tree::panel<E>>(from);
-      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
-      first += part.features();
-    }
-  }
-};
-
-/// A part of a concatenation: a slice, which can be written, of a tensor that has a name.
-template <class Part> auto concatenated(Part&& part) {
-  if constexpr (detail::can_be_sliced<Part> && (std::is_lvalue_reference_v<Part> || tensor_view<Part>))
-    return expr::by_value<decltype(detail::slice_of(part))>{detail::slice_of(part)};
-  else
-    return expr::hold(std::forward<Part>(part));
-}
-
-/// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
-void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
-
-}  // namespace eval
-
-/// Features of several activations, one behind the other: the features of the first, then those of the
-/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
-/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
-/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
-template <expr::activation... Parts>
-  requires(sizeof...(Parts) > 0)
-auto concat_features(Parts&&... parts) {
-  using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
-  static_assert(element<typename made::value_type>,
-                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if constexpr (element<typename made::value_type>) {
-    const made all(eval::concatenated(std::forward<Parts>(parts))...);
-    std::apply(
-        [](auto const&... part) {
-          const expr::extent sizes[] = {expr::extent_of(part)...};
-          eval::require_parts(sizes, element_traits<typename made::value_type>::features_a_lane);
-        },
-        all.parts);
-    return all;
-  } else {
-    return (expr::hold(std::forward<Parts>(parts)), ...);
-  }
-}
-
-#ifdef TESSERA_BODY
-
-namespace eval {
-
-TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
-  std::int64_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].features < 0 || parts[i].tokens < 0)
-      throw shape_error(
-          message("[concat_features] part ", i,
-                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
-    if (parts[i].tokens != parts[0].tokens)
-      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
-                                " tokens but part 0 has ", parts[0].tokens));
-    if (first % lane != 0)
-      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
-                                " features share a lane, so each part but the last must have a multiple of ",
-                                lane, " features"));
-    first += parts[i].features;
-  }
 }
 
 }  // namespace eval
@@ -13410,10 +13195,11 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// b)`.
 ///   Element   const if the memory is only read
 template <class Element> class token_rows {
-  static_assert(element<std::remove_const_t<Element>>,
-                "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
-                "<tessera/eval/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
-                "converts others");
+  static_assert(
+      element<std::remove_const_t<Element>>,
+      "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
+      "<tessera/statements/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
+      "converts others");
 
  public:
   using tensor_tag = void;
@@ -13636,9 +13422,225 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
-// ---- tessera/eval/run.hpp
-#ifndef TESSERA_SINGLE_EVAL_RUN
-#define TESSERA_SINGLE_EVAL_RUN
+// ---- tessera/statements/concatenation.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_CONCATENATION
+#define TESSERA_SINGLE_STATEMENTS_CONCATENATION
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Features of several activations, one behind the other, as an operand and as a destination.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+template <class E, std::size_t Parts, class Value> struct split_assignment;
+
+template <class T> inline constexpr bool is_written_part = false;
+template <class E>
+inline constexpr bool is_written_part<expr::by_value<panel_slice<E>>> = !std::is_const_v<E>;
+
+/// The element of a concatenation: that of its parts if they have one, else their accumulator.
+template <class...> struct concatenated_element;
+template <class First, class... Rest> struct concatenated_element<First, Rest...> {
+  using type = std::conditional_t<(std::is_same_v<First, Rest> && ...), First,
+                                  typename expr::common_value<First, Rest...>::type>;
+};
+
+template <class... Parts> struct concatenation {
+  using node_tag = void;
+  using value_type = typename concatenated_element<typename Parts::value_type...>::type;
+  using stored_element = value_type;
+  static constexpr domain laid_over = domain::panels;
+  static constexpr bool is_destination = (is_written_part<Parts> && ...);
+  std::tuple<Parts...> parts;
+
+  explicit concatenation(Parts... all) : parts(std::move(all)...) {}
+  concatenation(concatenation const&) = default;
+
+  expr::extent size() const {
+    return std::apply(
+        [](auto const& first, auto const&... rest) {
+          const expr::extent one = expr::extent_of(first);
+          return expr::extent{(one.features + ... + expr::extent_of(rest).features), one.tokens};
+        },
+        parts);
+  }
+
+  // An assignment describes a statement that writes to the parts.
+  auto operator=(concatenation const& value) const
+    requires is_destination
+  {
+    return assigned_from(value);
+  }
+  template <class Value>
+    requires(is_destination && (assigned<Value> || tensor<Value>))
+  auto operator=(Value const& value) const {
+    return assigned_from(expr::hold(value));
+  }
+  template <expr::operand Value>
+    requires is_destination
+  auto operator+=(Value&& value) const {
+    return assigned_from(*this + std::forward<Value>(value));
+  }
+
+ private:
+  template <class Value> auto assigned_from(Value const& value) const {
+    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
+                  "[concat_features(…) = …] the parts have different element types: bring them to one");
+    expr::check_sizes(size(), expr::extent_of(value));
+    return std::apply(
+        [&](auto const&... part) {
+          return split_assignment<value_type, sizeof...(Parts), Value>{{part.tensor()...}, value};
+        },
+        parts);
+  }
+};
+
+/// Part of a panel: features from `first` on.
+template <class E> operand features_from(operand panel, std::int64_t first, std::int64_t features) {
+  panel.at += std::size_t(place_in_panel<E>(first, 0)) * sizeof(E);
+  panel.bytes =
+      std::size_t(round_up<std::int64_t>(features, element_traits<E>::features_a_lane) * panel_tokens) *
+      sizeof(E);
+  return panel;
+}
+
+/// Zeroes the features of a panel in the worker's memory that pad it to a multiple of 16.
+template <class E> struct end_padding_body {
+  operand to;
+  std::int64_t features;
+
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
+  void describe(tile const&, task_description&) const {}
+};
+
+/// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
+/// one.
+template <class E, class... Parts>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
+  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  std::int64_t first = 0;
+  const auto lower_part = [&](auto const& part) {
+    const std::int64_t features = expr::extent_of(part).features;
+    if (features > 0)
+      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
+    first += features;
+  };
+  std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
+  if (to.features % granule == 0 && to.features > 0) return;
+  step_draft s("padding", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  p.add(s, end_padding_body<E>{to.at, to.features});
+}
+
+/// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
+/// written, so that it may read them.
+template <class E, std::size_t Parts, class Value>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+  using statement_tag = void;
+  std::array<panel_slice<E>, Parts> parts;
+  Value value;
+
+  void lower(plan& p) const {
+    std::int64_t features = 0;
+    for (panel_slice<E> const& part : parts) features += part.features();
+    const std::int64_t tokens = parts[0].tokens();
+    for (std::size_t i = 0; i < Parts; ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (shared_tiles(by_panel(parts[i]), by_panel(parts[j])) != relation::none)
+          throw shape_error(message("[concat_features(…) = …] parts ", j, " and ", i, " share memory"));
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    lower_to(p, whole, value);
+    std::int64_t first = 0;
+    for (panel_slice<E> const& part : parts) {
+      if (part.features() == 0) continue;
+      step_draft s("elementwise", cut::panels);
+      const operand to = s.writes(by_panel(part));
+      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
+      s.tiles = whole.panels();
+      const auto tree = source<tree::panel<E>>(from);
+      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      first += part.features();
+    }
+  }
+};
+
+/// A part of a concatenation: a slice, which can be written, of a tensor that has a name.
+template <class Part> auto concatenated(Part&& part) {
+  if constexpr (detail::can_be_sliced<Part> && (std::is_lvalue_reference_v<Part> || tensor_view<Part>))
+    return expr::by_value<decltype(detail::slice_of(part))>{detail::slice_of(part)};
+  else
+    return expr::hold(std::forward<Part>(part));
+}
+
+/// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
+void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
+
+}  // namespace eval
+
+/// Features of several activations, one behind the other: the features of the first, then those of the
+/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
+/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
+/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
+/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
+template <expr::activation... Parts>
+  requires(sizeof...(Parts) > 0)
+auto concat_features(Parts&&... parts) {
+  using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
+  static_assert(element<typename made::value_type>,
+                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
+  if constexpr (element<typename made::value_type>) {
+    const made all(eval::concatenated(std::forward<Parts>(parts))...);
+    std::apply(
+        [](auto const&... part) {
+          const expr::extent sizes[] = {expr::extent_of(part)...};
+          eval::require_parts(sizes, element_traits<typename made::value_type>::features_a_lane);
+        },
+        all.parts);
+    return all;
+  } else {
+    return (expr::hold(std::forward<Parts>(parts)), ...);
+  }
+}
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/run.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_RUN
+#define TESSERA_SINGLE_STATEMENTS_RUN
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -13871,9 +13873,9 @@ void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/copy.hpp
-#ifndef TESSERA_SINGLE_EVAL_COPY
-#define TESSERA_SINGLE_EVAL_COPY
+// ---- tessera/statements/copy.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_COPY
+#define TESSERA_SINGLE_STATEMENTS_COPY
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -14067,9 +14069,9 @@ TESSERA_BODY sequences sequences::of_equal_length(std::int64_t count, std::int64
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/sequence_sums.hpp
-#ifndef TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
-#define TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
+// ---- tessera/statements/sequence_sums.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_SEQUENCE_SUMS
+#define TESSERA_SINGLE_STATEMENTS_SEQUENCE_SUMS
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15060,46 +15062,6 @@ TESSERA_BODY std::string to_svg(pattern const& p, int side) {
 // Block-sparse tensors for CPUs: tensors, expressions and run. Layers are in nn/nn.hpp, training in train/.
 #endif
 
-// ---- tessera/eval/attention_heads.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION_HEADS
-#define TESSERA_SINGLE_EVAL_ATTENTION_HEADS
-#include <algorithm>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The heads of an attention: as many of keys and values as of queries, or fewer, each for a group of
-/// consecutive heads of queries (grouped-query attention: Ainslie et al. 2023).
-struct attention_heads {
-  int queries, keys;
-
-  attention_heads(int all) : queries(all), keys(all) {}
-  /// Throws option_error.
-  attention_heads(int of_queries, int of_keys);
-
-  /// Heads of queries for each of keys.
-  int group() const { return queries / keys; }
-  /// Those in qkv.
-  int all() const { return queries + 2 * keys; }
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
-    : queries(of_queries), keys(of_keys) {
-  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
-  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
-  while (queries % below != 0) --below;
-  while (above < queries && queries % above != 0) ++above;
-  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
-                             " of keys and values: the latter must divide the former: make them ", below,
-                             below == above ? message("") : message(" or ", above)));
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/kernels/attention_keys.hpp
 #ifndef TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
 #define TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
@@ -15832,6 +15794,265 @@ template <class Arch, class E, engine By, score_functor Score = plain_scores> st
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/kernels/attention_backward.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#define TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#include <algorithm>
+#include <cstdint>
+#include <numbers>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
+template <class T> struct key_sums {
+  T* first;
+  std::int64_t stride, panels;
+  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+};
+
+template <class E, class Score = plain_scores>
+struct attention_backward_arguments : attention_operands<E, Score> {
+  using T = accumulator_t<E>;
+  E const *y, *dy;     // (head size, 64)
+  T const* log_sums;   // 64
+  E* dq;               // the panel of the queries
+  key_sums<T> dk, dv;  // this panel of queries adds to them
+  T* scratch;          // attention_backward_scratch(head size) numbers
+  rows_ahead soon;
+  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
+};
+/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
+/// these are not stored as T.
+template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
+  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
+}
+
+/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
+/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
+///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
+/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
+template <class Arch, class E, engine By, score_functor Score = plain_scores>
+struct attention_backward_panel {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using P = factor_of<By, E, Arch>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
+  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
+  static constexpr int group = key_product::group;
+
+  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
+    T* const scores = a.scratch;
+    T* const products = scores + panel_tokens * panel_tokens;
+    P* const p = reinterpret_cast<P*>(scores);
+    P* const ds = reinterpret_cast<P*>(products);
+    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
+    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
+    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
+    T* const wide = visible_room + 3 * operand;
+    const auto visible = [&](P const* values, int place) {
+      return visible_factors<Arch, P>(values, a.head_size,
+                                      reinterpret_cast<P*>(visible_room + place * operand));
+    };
+    T* const dq = sums_of(a.dq, wide);
+    P* const room = reinterpret_cast<P*>(wide + each);
+    P* const block = room + 2 * each;
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
+    alignas(64) T d[panel_tokens];
+    sum_features(a, d);
+    unit_of<By> unit;
+    onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() *
+             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
+      const auto [first, last] = queries(*a.keys, panel);
+      if (first >= last) continue;
+      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
+      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
+      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
+      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
+      if (keys.masked)
+        differentiate<true>(a, keys, d, scores, products);
+      else
+        differentiate<false>(a, keys, d, scores, products);
+      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
+      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
+      const auto visible_k =
+          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
+      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+                         keys.diagonal(keys.first));
+      visible_k.add_hidden(
+          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
+          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
+      start = onto::result;
+      transpose(p, transposed, keys);
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
+      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
+      transpose(ds, transposed, keys);
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
+      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
+    }
+    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
+    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
+  }
+
+ private:
+  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
+  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
+    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
+    const auto sees = [&](int lane) {
+      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
+    };
+    int first = 0, last = panel_tokens;
+    while (first < last && !sees(first)) ++first;
+    while (last > first && !sees(last - 1)) --last;
+    constexpr int step = step_of<By>(group);
+    return {first / step * step, round_up(last, step)};
+  }
+
+  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      batch sum(T(0));
+      for (int f = 0; f < a.head_size; ++f)
+        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
+      sum.store_unaligned(d + lane);
+    }
+  }
+
+  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
+  /// take the first half of their place.
+  template <bool Masked>
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
+                                              key_block const& keys, T const* d, T* scores, T* products) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
+    a.compute_terms(terms, keys.panel);
+    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
+    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
+    alignas(64) T log_sums[panel_tokens];  // to the base of 2
+    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx)
+              for (T* const values : {scores, products})
+                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
+            return;
+          }
+          batch p[unsigned(group)], ds[unsigned(group)];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            const int at = (key + i) * panel_tokens + column;
+            const batch product = batch::load_unaligned(scores + at);
+            batch score = product, slope = scale;  // ∂score/∂product
+            if constexpr (changes_scores<Score>) {
+              score = (*a.score)(product * scale, terms.load(key + i, column));
+              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
+            }
+            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
+            if constexpr (Masked) x = limits.apply(x, key + i, column);
+            p[i] = simd::exp2(x);
+            // A hidden value may be infinite: zero times infinity would be not-a-number.
+            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
+              if constexpr (Masked)
+                return select(limits.see(key + i, column), value, batch(T(0)));
+              else
+                return value;
+            };
+            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
+            ds[i] = seen(p[i] * slope * dp);
+            if constexpr (learned_score_functor<Score>)
+              dterms.add(
+                  key + i, column,
+                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
+          });
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
+        });
+      }
+    if constexpr (learned_score_functor<Score>)
+      if (a.dparameters)
+        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
+          a.score->add_gradient(a.head, distance, sum, a.dparameters);
+        });
+  }
+
+  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
+  /// become zero.
+  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
+    std::fill_n(from, keys.first * panel_tokens, P(0));
+    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
+    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
+    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
+      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
+                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/statements/attention_heads.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION_HEADS
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION_HEADS
+#include <algorithm>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The heads of an attention: as many of keys and values as of queries, or fewer, each for a group of
+/// consecutive heads of queries (grouped-query attention: Ainslie et al. 2023).
+struct attention_heads {
+  int queries, keys;
+
+  attention_heads(int all) : queries(all), keys(all) {}
+  /// Throws option_error.
+  attention_heads(int of_queries, int of_keys);
+
+  /// Heads of queries for each of keys.
+  int group() const { return queries / keys; }
+  /// Those in qkv.
+  int all() const { return queries + 2 * keys; }
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
+    : queries(of_queries), keys(of_keys) {
+  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
+  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
+  while (queries % below != 0) --below;
+  while (above < queries && queries % above != 0) ++above;
+  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
+                             " of keys and values: the latter must divide the former: make them ", below,
+                             below == above ? message("") : message(" or ", above)));
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/tensor/mask.hpp
 #ifndef TESSERA_SINGLE_TENSOR_MASK
 #define TESSERA_SINGLE_TENSOR_MASK
@@ -15843,9 +16064,9 @@ enum class mask { bidirectional, causal };
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/attention_shape.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
-#define TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
+// ---- tessera/statements/attention_shape.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION_SHAPE
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION_SHAPE
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16067,228 +16288,9 @@ template <class T, class Score = plain_scores> struct attention_shape {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/kernels/attention_backward.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
-#define TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
-#include <algorithm>
-#include <cstdint>
-#include <numbers>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
-template <class T> struct key_sums {
-  T* first;
-  std::int64_t stride, panels;
-  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
-};
-
-template <class E, class Score = plain_scores>
-struct attention_backward_arguments : attention_operands<E, Score> {
-  using T = accumulator_t<E>;
-  E const *y, *dy;     // (head size, 64)
-  T const* log_sums;   // 64
-  E* dq;               // the panel of the queries
-  key_sums<T> dk, dv;  // this panel of queries adds to them
-  T* scratch;          // attention_backward_scratch(head size) numbers
-  rows_ahead soon;
-  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
-};
-/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
-/// these are not stored as T.
-template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
-  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
-}
-
-/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
-/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
-///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
-template <class Arch, class E, engine By, score_functor Score = plain_scores>
-struct attention_backward_panel {
-  using T = accumulator_t<E>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  using P = factor_of<By, E, Arch>;
-  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
-  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
-  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
-  static constexpr int group = key_product::group;
-
-  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    T* const products = scores + panel_tokens * panel_tokens;
-    P* const p = reinterpret_cast<P*>(scores);
-    P* const ds = reinterpret_cast<P*>(products);
-    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
-    T* const wide = visible_room + 3 * operand;
-    const auto visible = [&](P const* values, int place) {
-      return visible_factors<Arch, P>(values, a.head_size,
-                                      reinterpret_cast<P*>(visible_room + place * operand));
-    };
-    T* const dq = sums_of(a.dq, wide);
-    P* const room = reinterpret_cast<P*>(wide + each);
-    P* const block = room + 2 * each;
-    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
-    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
-    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
-    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
-    alignas(64) T d[panel_tokens];
-    sum_features(a, d);
-    unit_of<By> unit;
-    onto start = onto::nothing;
-    rows_ahead soon = a.soon;
-    soon.cut(a.keys->panels() *
-             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
-    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      if (!a.live.contain(panel)) continue;
-      const key_block keys = a.keys->block(panel, step_of<By>(rows));
-      const auto [first, last] = queries(*a.keys, panel);
-      if (first >= last) continue;
-      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
-      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
-      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
-                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
-      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
-      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
-                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
-      if (keys.masked)
-        differentiate<true>(a, keys, d, scores, products);
-      else
-        differentiate<false>(a, keys, d, scores, products);
-      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
-      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
-      const auto visible_k =
-          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
-      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
-                         keys.diagonal(keys.first));
-      visible_k.add_hidden(
-          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
-          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
-      start = onto::result;
-      transpose(p, transposed, keys);
-      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
-                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
-                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
-      transpose(ds, transposed, keys);
-      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
-                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
-                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
-    }
-    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
-    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
-  }
-
- private:
-  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
-  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
-    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
-    const auto sees = [&](int lane) {
-      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
-    };
-    int first = 0, last = panel_tokens;
-    while (first < last && !sees(first)) ++first;
-    while (last > first && !sees(last - 1)) --last;
-    constexpr int step = step_of<By>(group);
-    return {first / step * step, round_up(last, step)};
-  }
-
-  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
-    for (int lane = 0; lane < panel_tokens; lane += lanes) {
-      batch sum(T(0));
-      for (int f = 0; f < a.head_size; ++f)
-        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
-      sum.store_unaligned(d + lane);
-    }
-  }
-
-  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
-  /// take the first half of their place.
-  template <bool Masked>
-  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
-                                              key_block const& keys, T const* d, T* scores, T* products) {
-    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    [[maybe_unused]] score_terms<Arch, T, Score> terms;
-    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
-    a.compute_terms(terms, keys.panel);
-    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
-    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
-    alignas(64) T log_sums[panel_tokens];  // to the base of 2
-    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
-    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
-      for (int key = keys.first; key < keys.last; key += group) {
-        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
-        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
-          if (Masked && j < blind) {
-            if constexpr (By == engine::amx)
-              for (T* const values : {scores, products})
-                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
-            return;
-          }
-          batch p[unsigned(group)], ds[unsigned(group)];
-          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
-            const int at = (key + i) * panel_tokens + column;
-            const batch product = batch::load_unaligned(scores + at);
-            batch score = product, slope = scale;  // ∂score/∂product
-            if constexpr (changes_scores<Score>) {
-              score = (*a.score)(product * scale, terms.load(key + i, column));
-              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
-            }
-            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
-            if constexpr (Masked) x = limits.apply(x, key + i, column);
-            p[i] = simd::exp2(x);
-            // A hidden value may be infinite: zero times infinity would be not-a-number.
-            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
-              if constexpr (Masked)
-                return select(limits.see(key + i, column), value, batch(T(0)));
-              else
-                return value;
-            };
-            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
-            ds[i] = seen(p[i] * slope * dp);
-            if constexpr (learned_score_functor<Score>)
-              dterms.add(
-                  key + i, column,
-                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
-          });
-          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
-          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
-        });
-      }
-    if constexpr (learned_score_functor<Score>)
-      if (a.dparameters)
-        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
-          a.score->add_gradient(a.head, distance, sum, a.dparameters);
-        });
-  }
-
-  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
-  /// become zero.
-  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
-    std::fill_n(from, keys.first * panel_tokens, P(0));
-    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
-    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
-    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
-      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
-                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/attention.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION
-#define TESSERA_SINGLE_EVAL_ATTENTION
+// ---- tessera/statements/attention.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16734,9 +16736,9 @@ void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positio
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
-// ---- tessera/eval/embedding.hpp
-#ifndef TESSERA_SINGLE_EVAL_EMBEDDING
-#define TESSERA_SINGLE_EVAL_EMBEDDING
+// ---- tessera/statements/embedding.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_EMBEDDING
+#define TESSERA_SINGLE_STATEMENTS_EMBEDDING
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

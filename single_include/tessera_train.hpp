@@ -303,386 +303,6 @@ inline constexpr std::string_view version{detail::version_of_library.text, detai
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/core/rounding.hpp
-#ifndef TESSERA_SINGLE_CORE_ROUNDING
-#define TESSERA_SINGLE_CORE_ROUNDING
-#include <bit>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
-/// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
-/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
-template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
-
-namespace detail {
-
-/// A float on the same side as the double of every number that has at least two bits less than a float, and
-/// of every middle between two of them: inexact ones end in a one (Boldo, Melquiond 2008, "round to odd").
-constexpr float float_to_odd(double value) {
-  const auto rounded = static_cast<float>(value);
-  const double back = static_cast<double>(rounded);
-  if (back == value || value != value) return rounded;
-  const bool away_from_zero = value < 0 ? back < value : back > value;
-  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
-}
-
-}  // namespace detail
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/bfloat16.hpp
-#ifndef TESSERA_SINGLE_CORE_BFLOAT16
-#define TESSERA_SINGLE_CORE_BFLOAT16
-#include <bit>
-#include <concepts>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-template <class T> struct element_traits;
-
-/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
-/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
-///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
-///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
-/// The bits themselves: std::bit_cast to and from std::uint16_t.
-class bfloat16 {
- public:
-  bfloat16() = default;
-  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
-  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
-  /// Of integers up to 2^53 in absolute value.
-  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
-
-  template <class Number>
-    requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
-
-  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
-
- private:
-  static constexpr std::uint16_t nearest(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
-
-  std::uint16_t bits_;
-};
-
-template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
-  if (value != value) return bfloat16(value);
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
-  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
-}
-
-template <> struct element_traits<bfloat16> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 2;
-  static constexpr const char* name = "BF16";
-};
-
-}}  // namespace tessera::TESSERA_ISA
-
-/// The exponents are a float's.
-template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
-  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
-    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
-  }
-
- public:
-  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
-  static constexpr bool is_iec559 = false;
-  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
-  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
-  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
-  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
-  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
-  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
-  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
-  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
-  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
-};
-#endif
-
-// ---- tessera/core/float16.hpp
-#ifndef TESSERA_SINGLE_CORE_FLOAT16
-#define TESSERA_SINGLE_CORE_FLOAT16
-#include <algorithm>
-#include <bit>
-#include <concepts>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-template <class T> struct element_traits;
-
-/// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
-/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
-///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
-///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
-///   compute with them as with other numbers.
-/// The bits themselves: std::bit_cast to and from std::uint16_t.
-class float16 {
- public:
-  float16() = default;
-  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
-  explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
-  /// Of integers up to 2^53 in absolute value.
-  explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
-
-  template <class Number>
-    requires std::is_arithmetic_v<Number>
-  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
-
-  constexpr operator float() const {
-    const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
-    if (size > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | size << 13);
-    if (size == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
-    if (size >= 0x0400) return std::bit_cast<float>(sign | (size + 0x1c000u) << 13);
-    const float subnormal = static_cast<float>(size) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
-  }
-
- private:
-  static constexpr std::uint16_t nearest(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    std::uint32_t rounded = 0;
-    if (size > 0x7f800000u)
-      rounded = 0x7e00u | (size >> 13 & 0x3ffu);
-    else if (size >= 0x47800000u)  // 2^16
-      rounded = 0x7c00u;
-    else if (size >= 0x38800000u)  // 2^-14
-      rounded = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;
-    else  // the last bit of this sum is worth 2^-24, that of a subnormal value
-      rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
-    return static_cast<std::uint16_t>(sign | rounded);
-  }
-
-  std::uint16_t bits_;
-};
-
-/// Of values below 2^-14 the mean is within 2^-40.
-template <> constexpr float16 round_stochastically<float16>(float value, std::uint32_t random) {
-  if (value != value) return float16(value);
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu, added = random & 0xffffu;
-  const std::uint32_t rounded =
-      size < 0x38800000u ? (static_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p40f) + added) >> 16
-                         : std::min((size - 0x38000000u + (added >> 3)) >> 13, 0x7c00u);
-  return std::bit_cast<float16>(static_cast<std::uint16_t>(sign | rounded));
-}
-
-template <> struct element_traits<float16> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 2;
-  static constexpr const char* name = "F16";
-};
-
-}}  // namespace tessera::TESSERA_ISA
-
-template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
-  static constexpr tessera::float16 of(unsigned bits) noexcept {
-    return std::bit_cast<tessera::float16>(static_cast<std::uint16_t>(bits));
-  }
-
- public:
-  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
-  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
-  static constexpr tessera::float16 min() noexcept { return of(0x0400); }
-  static constexpr tessera::float16 max() noexcept { return of(0x7bff); }
-  static constexpr tessera::float16 lowest() noexcept { return of(0xfbff); }
-  static constexpr tessera::float16 epsilon() noexcept { return of(0x1400); }
-  static constexpr tessera::float16 round_error() noexcept { return of(0x3800); }
-  static constexpr tessera::float16 infinity() noexcept { return of(0x7c00); }
-  static constexpr tessera::float16 quiet_NaN() noexcept { return of(0x7e00); }
-  static constexpr tessera::float16 signaling_NaN() noexcept { return of(0x7d00); }
-  static constexpr tessera::float16 denorm_min() noexcept { return of(0x0001); }
-};
-#endif
-
-// ---- tessera/core/element.hpp
-#ifndef TESSERA_SINGLE_CORE_ELEMENT
-#define TESSERA_SINGLE_CORE_ELEMENT
-#include <concepts>
-#include <cstdint>
-#include <limits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The properties of an element; its place in registers is simd::lane's.
-///   accumulator      the type its sums are kept in
-///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
-///                    or one double)
-///   name             as in a safetensors file
-template <class T> struct element_traits;
-
-template <> struct element_traits<float> {
-  using accumulator = float;
-  static constexpr int features_a_lane = 1;
-  static constexpr const char* name = "F32";
-};
-
-template <> struct element_traits<double> {
-  using accumulator = double;
-  static constexpr int features_a_lane = 1;
-  static constexpr const char* name = "F64";
-};
-
-// Of 8 bits, declared for what the compiler says about them without their header.
-class int8;
-template <int ExponentBits> class float8;
-using float8_e4m3 = float8<4>;
-using float8_e5m2 = float8<5>;
-
-/// A number that tensors can hold.
-template <class T>
-concept element = requires {
-  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include <tessera/eval/quantised.hpp>
-};
-
-template <element T> using accumulator_t = typename element_traits<T>::accumulator;
-
-static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
-              !element<std::int32_t>);
-
-/// The largest relative error of a number rounded to T.
-template <element T>
-inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
-
-/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
-/// share a lane, which stand together.
-template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
-  constexpr int group = element_traits<T>::features_a_lane;
-  if constexpr (group == 1) return feature * panel_tokens + token;
-  return feature / group * (group * panel_tokens) + token * group + feature % group;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/expression.hpp
-#ifndef TESSERA_SINGLE_CORE_EXPRESSION
-#define TESSERA_SINGLE_CORE_EXPRESSION
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// How a tensor or an expression is laid over features and tokens.
-enum class domain {
-  number,    // one value
-  features,  // one value for each feature
-  tokens,    // one value for each token
-  panels,    // one value for each feature and token
-  blocks,    // a matrix: its stored blocks, and zeros elsewhere
-  values,    // the stored values of a matrix alone
-};
-
-/// A tensor: something with memory that an expression can read, and an assignment can write.
-template <class T>
-concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
-
-/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
-/// assignment writes to the other tensor.
-template <class T>
-concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
-
-/// A description of a computation, built by operators; building one computes nothing.
-template <class T>
-concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
-
-/// An operand of an expression.
-template <class T>
-concept expression = tensor<T> || node<T>;
-
-/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
-template <class T>
-concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
-
-/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
-/// transposition, and a number for a matrix, with a message that gives the right statement.
-template <class T>
-concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/function_ref.hpp
-#ifndef TESSERA_SINGLE_CORE_FUNCTION_REF
-#define TESSERA_SINGLE_CORE_FUNCTION_REF
-#include <concepts>
-#include <memory>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// A reference to anything that can be called as Signature says, two words long; valid as long as the
-/// function or object is.
-template <class Signature> class function_ref;
-
-template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {
- public:
-  template <class Function>
-    requires(!std::same_as<std::remove_cvref_t<Function>, function_ref> &&
-             std::is_object_v<std::remove_reference_t<Function>> &&
-             std::is_invocable_r_v<Result, Function&, Arguments...>)
-  function_ref(Function&& function)
-      : function_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
-        call_(call<std::remove_reference_t<Function>>) {}
-
-  Result operator()(Arguments... arguments) const {
-    return call_(function_, static_cast<Arguments&&>(arguments)...);
-  }
-
- private:
-  template <class Function> static Result call(void* function, Arguments... arguments) {
-    return static_cast<Result>((*static_cast<Function*>(function))(static_cast<Arguments&&>(arguments)...));
-  }
-
-  void* function_;
-  Result (*call_)(void*, Arguments...);
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/range.hpp
-#ifndef TESSERA_SINGLE_CORE_RANGE
-#define TESSERA_SINGLE_CORE_RANGE
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// first … last - 1
-struct range {
-  int first, last;
-  int size() const { return last - first; }
-};
-
-/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
-constexpr range part_of(int count, int part, int parts) {
-  const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
-  return {before(part), before(part + 1)};
-}
-
-/// Of `size` numbers that stand in groups of `group`, how many stand in some of these groups.
-constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size) {
-  const auto before = [&](int g) { return std::int64_t{g} * group < size ? std::int64_t{g} * group : size; };
-  return before(groups.last) - before(groups.first);
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/core/array_ref.hpp
 #ifndef TESSERA_SINGLE_CORE_ARRAY_REF
 #define TESSERA_SINGLE_CORE_ARRAY_REF
@@ -860,89 +480,6 @@ TESSERA_COLD TESSERA_BODY std::string message(std::initializer_list<message_part
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/exec/denormals.hpp
-#ifndef TESSERA_SINGLE_EXEC_DENORMALS
-#define TESSERA_SINGLE_EXEC_DENORMALS
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
-/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
-/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
-/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
-/// earlier mode.
-class flush_denormals {
- public:
-  flush_denormals() : before_(read()) { write(flushing); }
-  ~flush_denormals() { write(before_); }
-  flush_denormals(flush_denormals const&) = delete;
-  flush_denormals& operator=(flush_denormals const&) = delete;
-
- private:
-#if defined(__SSE__)
-  using control = unsigned;
-  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
-  static constexpr control flushing = 0x9fc0;
-  static control read() { return __builtin_ia32_stmxcsr(); }
-  static void write(control value) { __builtin_ia32_ldmxcsr(value); }
-#elif defined(__aarch64__)
-  using control = std::uint64_t;
-  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
-  static control read() {
-    control value;
-    asm volatile("mrs %0, fpcr" : "=r"(value));
-    return value;
-  }
-  static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
-#else
-  using control = unsigned;
-  static constexpr control flushing = 0;
-  static control read() { return 0; }
-  static void write(control) {}
-#endif
-
-  control before_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/part_hook.hpp
-#ifndef TESSERA_SINGLE_EXEC_PART_HOOK
-#define TESSERA_SINGLE_EXEC_PART_HOOK
-#include <cstddef>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
-/// kernel needs of its thread. Neither function throws.
-struct part_hook {
-  void (*enter)();
-  void (*leave)();
-  friend bool operator==(part_hook const&, part_hook const&) = default;
-};
-
-/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
-class part_scope {
- public:
-  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
-    for (part_hook const& hook : hooks_) hook.enter();
-  }
-  part_scope(part_scope const&) = delete;
-  part_scope& operator=(part_scope const&) = delete;
-  ~part_scope() {
-    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
-  }
-
- private:
-  flush_denormals flushed_;
-  array_ref<part_hook> hooks_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
 // ---- tessera/core/cpu.hpp
 #ifndef TESSERA_SINGLE_CORE_CPU
 #define TESSERA_SINGLE_CORE_CPU
@@ -1022,6 +559,583 @@ TESSERA_COLD inline void require_compiled_instruction_set() {
 }
 
 }}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/function_ref.hpp
+#ifndef TESSERA_SINGLE_CORE_FUNCTION_REF
+#define TESSERA_SINGLE_CORE_FUNCTION_REF
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A reference to anything that can be called as Signature says, two words long; valid as long as the
+/// function or object is.
+template <class Signature> class function_ref;
+
+template <class Result, class... Arguments> class function_ref<Result(Arguments...)> {
+ public:
+  template <class Function>
+    requires(!std::same_as<std::remove_cvref_t<Function>, function_ref> &&
+             std::is_object_v<std::remove_reference_t<Function>> &&
+             std::is_invocable_r_v<Result, Function&, Arguments...>)
+  function_ref(Function&& function)
+      : function_(const_cast<void*>(static_cast<void const*>(std::addressof(function)))),
+        call_(call<std::remove_reference_t<Function>>) {}
+
+  Result operator()(Arguments... arguments) const {
+    return call_(function_, static_cast<Arguments&&>(arguments)...);
+  }
+
+ private:
+  template <class Function> static Result call(void* function, Arguments... arguments) {
+    return static_cast<Result>((*static_cast<Function*>(function))(static_cast<Arguments&&>(arguments)...));
+  }
+
+  void* function_;
+  Result (*call_)(void*, Arguments...);
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/ieee_arithmetic.hpp
+#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
+/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
+/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
+/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
+/// them anyway, and give the same bits.
+TESSERA_COLD inline void require_ieee_arithmetic() {
+  using limits = std::numeric_limits<float>;
+  // Volatile, so that the compiler does not compute with them.
+  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
+                 nan = limits::quiet_NaN(), large = 0x1p100f;
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
+  const char* broken = nullptr;
+  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
+  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
+  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
+  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
+  if (!(unordered != unordered)) broken = "ignores not-a-number";
+  if (!(least > limits::max())) broken = "ignores infinity";
+  if (broken)
+    throw option_error(
+        message("[context] this program was compiled by a compiler that ", broken,
+                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
+                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/memory.hpp
+#ifndef TESSERA_SINGLE_CORE_MEMORY
+#define TESSERA_SINGLE_CORE_MEMORY
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
+struct tensor_memory {
+  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
+  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
+  /// Starts a new measurement of the peak from the live bytes.
+  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
+
+  static void add(std::size_t bytes) {
+    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t seen = peak();
+    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
+  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
+  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
+
+ private:
+  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
+};
+
+/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
+/// and changes to which stay its own.
+enum class borrowing { strict, or_copied };
+
+/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
+std::size_t checked_multiply(std::size_t a, std::size_t b);
+
+/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
+/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
+/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
+/// than a core keeps translations of.
+template <class T> class aligned_array {
+  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
+
+ public:
+  static constexpr std::size_t alignment = 64;
+
+  aligned_array() = default;
+  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
+    if (size == 0) return;
+    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
+    data_ = static_cast<T*>(::operator new(bytes, page_of(bytes)));
+#ifdef __linux__
+    if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: small pages serve as well
+#endif
+    tensor_memory::add(size_bytes());
+    std::memset(static_cast<void*>(data_), 0, bytes);
+  }
+  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
+  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
+  /// if it cannot be borrowed. Copies of this array own their values.
+  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
+                                         borrowing how = borrowing::strict) {
+    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
+    if (lent.size() < used || lent.size() > whole)
+      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
+    for (std::size_t i = used; i < lent.size(); ++i)
+      if (double(lent[i]) != 0)
+        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
+    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
+    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
+      throw option_error(message(
+          "[borrow] ",
+          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
+                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
+          ", and kernels read whole registers: borrowing::or_copied copies such values"));
+    if (beyond != 0 || lent.size() < whole) {
+      aligned_array copy(size);
+      std::copy_n(lent.data(), used, copy.data_);
+      tensor_memory::add_copied(copy.size_bytes());
+      return copy;
+    }
+    aligned_array array;
+    array.data_ = lent.data();
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+  bool borrows() const { return borrows_; }
+  /// The values of another array, whose tail it shares.
+  static aligned_array at(T* data, std::size_t size) {
+    aligned_array array;
+    array.data_ = data;
+    array.size_ = size;
+    array.borrows_ = true;
+    return array;
+  }
+
+  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
+    std::copy_n(other.data_, size_, data_);
+  }
+  aligned_array(aligned_array&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        borrows_(std::exchange(other.borrows_, false)) {}
+  aligned_array& operator=(aligned_array other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(borrows_, other.borrows_);
+    return *this;
+  }
+  ~aligned_array() {
+    if (!data_ || borrows_) return;
+    tensor_memory::remove(size_bytes());
+    ::operator delete(data_, page_of(size_bytes()));
+  }
+
+  T* data() { return data_; }
+  T const* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::size_t size_bytes() const { return size_ * sizeof(T); }
+  T& operator[](std::size_t i) { return data_[i]; }
+  T const& operator[](std::size_t i) const { return data_[i]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+  T const* begin() const { return data_; }
+  T const* end() const { return data_ + size_; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<T const> span() const { return {data_, size_}; }
+
+ private:
+  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
+  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
+  static std::align_val_t page_of(std::size_t bytes) {
+    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
+  }
+
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  bool borrows_ = false;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product) ||
+      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
+    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
+  return product;
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/exec/available_threads.hpp
+#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#define TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+namespace detail {
+
+/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
+int read_numbers(std::string const& path, long long (&numbers)[2]);
+
+/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
+/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
+int quota_cores(std::string const& folder);
+
+/// The tightest quota of the control group at root + path and of all above it.
+int quota_cores_up_to(std::string const& root, std::string path);
+
+/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
+/// controllers) or, of version 1, that with the cpu controller; else null.
+char const* group_path(char const* line);
+
+int affinity_cores();
+
+}  // namespace detail
+
+/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
+/// control groups (containers) where these are mounted as usual. At least 1.
+int available_threads();
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
+  std::FILE* const file = std::fopen(path.c_str(), "r");
+  if (!file) return 0;
+  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
+  std::fclose(file);
+  return found;
+}
+
+TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
+  long long quota[2] = {}, period[2] = {};
+  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
+    period[0] = quota[1];
+  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
+           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
+    return INT_MAX;
+  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
+  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
+}
+
+TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
+  int cores = quota_cores(root);
+  for (; path.size() > 1; path.resize(path.rfind('/')))
+    cores = std::min(cores, quota_cores(message(root, path)));
+  return cores;
+}
+
+TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
+  char const* const controllers = std::strchr(line, ':');
+  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+  if (!path) return nullptr;
+  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
+    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
+        std::strncmp(word + 1, "cpu:", 4) == 0)
+      return path + 1;
+  return nullptr;
+}
+
+TESSERA_COLD TESSERA_BODY int affinity_cores() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY int available_threads() {
+  int threads = detail::affinity_cores();
+  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, groups)) {
+      line[std::strcspn(line, "\n")] = '\0';
+      if (char const* const path = detail::group_path(line))
+        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
+          threads = std::min(threads, detail::quota_cores_up_to(root, path));
+    }
+    std::fclose(groups);
+  }
+  return std::max(threads, 1);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/denormals.hpp
+#ifndef TESSERA_SINGLE_EXEC_DENORMALS
+#define TESSERA_SINGLE_EXEC_DENORMALS
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// While it lives, this thread takes denormal numbers for zero, as operands and as results: arithmetic on
+/// them can be a hundred times slower, and optimizer moments decay into them. All else of its arithmetic is
+/// as a program finds it at its start, so that a run gives the same bits on every thread: results are rounded
+/// to nearest (whatever fesetround said before), and none raises a signal (feenableexcept). Restores the
+/// earlier mode.
+class flush_denormals {
+ public:
+  flush_denormals() : before_(read()) { write(flushing); }
+  ~flush_denormals() { write(before_); }
+  flush_denormals(flush_denormals const&) = delete;
+  flush_denormals& operator=(flush_denormals const&) = delete;
+
+ private:
+#if defined(__SSE__)
+  using control = unsigned;
+  // MXCSR: flush to zero (bit 15), denormals are zero (bit 6), all exceptions masked (bits 7 to 12)
+  static constexpr control flushing = 0x9fc0;
+  static control read() { return __builtin_ia32_stmxcsr(); }
+  static void write(control value) { __builtin_ia32_ldmxcsr(value); }
+#elif defined(__aarch64__)
+  using control = std::uint64_t;
+  static constexpr control flushing = control{1} << 24;  // FPCR.FZ alone
+  static control read() {
+    control value;
+    asm volatile("mrs %0, fpcr" : "=r"(value));
+    return value;
+  }
+  static void write(control value) { asm volatile("msr fpcr, %0" : : "r"(value)); }
+#else
+  using control = unsigned;
+  static constexpr control flushing = 0;
+  static control read() { return 0; }
+  static void write(control) {}
+#endif
+
+  control before_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/executor.hpp
+#ifndef TESSERA_SINGLE_EXEC_EXECUTOR
+#define TESSERA_SINGLE_EXEC_EXECUTOR
+#include <concepts>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// A reference to a body, valid as long as the body itself is.
+using body_ref = function_ref<void(int)>;
+
+/// Something that calls body(0) … body(count-1), each once, on whatever threads and in whatever order it
+/// likes, and returns from `run` when all calls have. `concurrency()` is the most calls of one run that may
+/// overlap. A `context` hands it bodies that do not throw.
+template <class E>
+concept executor = requires(E& e, body_ref body) {
+  e.run(1, body);
+  { e.concurrency() } -> std::convertible_to<int>;
+};
+
+/// Calls the bodies in order on the calling thread.
+struct serial {
+  template <std::invocable<int> Body> void run(int count, Body&& body) const {
+    const flush_denormals flushed;
+    for (int index = 0; index < count; ++index) body(index);
+  }
+  int concurrency() const { return 1; }
+};
+
+static_assert(executor<serial> && executor<serial const>);
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
+// ---- tessera/exec/index_ranges.hpp
+#ifndef TESSERA_SINGLE_EXEC_INDEX_RANGES
+#define TESSERA_SINGLE_EXEC_INDEX_RANGES
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
+/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
+/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
+class index_ranges {
+ public:
+  explicit index_ranges(int parts) : parts_(parts), ranges_(static_cast<std::size_t>(parts)) {}
+
+  /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
+  /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
+  /// before is visible to whoever takes an index.
+  int deal(int count);
+
+  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
+  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
+  /// has taken are given up. Returns how many indices were taken or given up here.
+  template <class Body> int drain(int part, Body const& body) noexcept {
+    const flush_denormals flushed;
+    int done = 0;
+    try {
+      for (int index; (index = take(part)) != none;) {
+        ++done;
+        body(index);
+      }
+    } catch (...) {
+      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+      done += give_up();
+    }
+    return done;
+  }
+
+  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
+  void rethrow_failure();
+
+ private:
+  static constexpr int none = -1;
+
+  // Begin in the lower half, end in the upper: both ends change in one compare-and-exchange. A thread that
+  // read a range of one run may exchange it in the next if the numbers agree; it then owns an index of the
+  // next run, which is as good.
+  struct alignas(64) range {
+    std::atomic<std::uint64_t> packed{0};
+  };
+  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) {
+    return std::uint64_t{end} << 32 | begin;
+  }
+  static std::uint32_t bound(int count, int part, int parts) {
+    return static_cast<std::uint32_t>(std::int64_t{count} * part / parts);
+  }
+  std::atomic<std::uint64_t>& at(int part) { return ranges_[static_cast<std::size_t>(part)].packed; }
+
+  int take(int part) {
+    for (int step = 0; step < parts_; ++step) {
+      std::atomic<std::uint64_t>& packed = at((part + step) % parts_);
+      std::uint64_t seen = packed.load(std::memory_order_relaxed);
+      for (;;) {
+        const auto begin = static_cast<std::uint32_t>(seen), end = static_cast<std::uint32_t>(seen >> 32);
+        if (begin == end) break;
+        const bool own = step == 0;
+        const std::uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
+        if (packed.compare_exchange_weak(seen, rest, std::memory_order_acquire, std::memory_order_relaxed))
+          return static_cast<int>(own ? begin : end - 1);
+      }
+    }
+    return none;
+  }
+
+  int give_up();
+
+  int parts_;
+  std::vector<range> ranges_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+};
+
+/// Enters a place that holds one run at a time, or finds it occupied: by a run further up this thread's
+/// stack, or by another thread's.
+class sole_entry {
+ public:
+  explicit sole_entry(std::atomic<bool>& occupied)
+      : occupied_(occupied.exchange(true, std::memory_order_acquire) ? nullptr : &occupied) {}
+  ~sole_entry() {
+    if (occupied_) occupied_->store(false, std::memory_order_release);
+  }
+  sole_entry(sole_entry const&) = delete;
+  sole_entry& operator=(sole_entry const&) = delete;
+
+  explicit operator bool() const { return occupied_ != nullptr; }
+
+ private:
+  std::atomic<bool>* occupied_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY int index_ranges::deal(int count) {
+  const int used = std::min(parts_, count);
+  failed_.store(false, std::memory_order_relaxed);
+  for (int part = 0; part < parts_; ++part) {
+    const bool empty = part >= used;
+    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
+                   std::memory_order_release);
+  }
+  return used;
+}
+
+TESSERA_BODY void index_ranges::rethrow_failure() {
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+TESSERA_BODY int index_ranges::give_up() {
+  int count = 0;
+  for (int part = 0; part < parts_; ++part) {
+    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
+    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
+  }
+  return count;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
 // ---- tessera/core/engine.hpp
@@ -1217,6 +1331,41 @@ TESSERA_COLD TESSERA_BODY machine this_machine() {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/exec/part_hook.hpp
+#ifndef TESSERA_SINGLE_EXEC_PART_HOOK
+#define TESSERA_SINGLE_EXEC_PART_HOOK
+#include <cstddef>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// Two functions around each part of a run, on the thread that takes it: they set and restore state that a
+/// kernel needs of its thread. Neither function throws.
+struct part_hook {
+  void (*enter)();
+  void (*leave)();
+  friend bool operator==(part_hook const&, part_hook const&) = default;
+};
+
+/// Around one part: denormals are flushed, and hooks are entered in order and left in reverse.
+class part_scope {
+ public:
+  explicit part_scope(array_ref<part_hook> hooks) : hooks_(hooks) {
+    for (part_hook const& hook : hooks_) hook.enter();
+  }
+  part_scope(part_scope const&) = delete;
+  part_scope& operator=(part_scope const&) = delete;
+  ~part_scope() {
+    for (std::size_t i = hooks_.size(); i > 0; --i) hooks_[i - 1].leave();
+  }
+
+ private:
+  flush_denormals flushed_;
+  array_ref<part_hook> hooks_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/phase.hpp
 #ifndef TESSERA_SINGLE_EXEC_PHASE
 #define TESSERA_SINGLE_EXEC_PHASE
@@ -1332,1272 +1481,6 @@ TESSERA_COLD TESSERA_BODY void task_description::write(touched_bytes const& byte
 TESSERA_COLD TESSERA_BODY void task_description::multiply(block_product const& by) {
   products.push_back(by);
   multiplies += by.blocks * by.block_rows * by.block_cols * by.columns;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/eval/step.hpp
-#ifndef TESSERA_SINGLE_EVAL_STEP
-#define TESSERA_SINGLE_EVAL_STEP
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
-// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-using exec::memory;
-using exec::task_description;
-using exec::touched_bytes;
-
-/// The kind of tile of a step. Only steps that are cut alike can be carried together.
-enum class cut : std::uint8_t {
-  panels,  // a panel of tokens, or a range of its features when panels are few
-  lines,   // a range of block rows, or of features, for all tokens
-  values,  // a range of stored values
-};
-
-/// The part of an operand that a tile may touch.
-enum class footprint : std::uint8_t {
-  own_range,
-  own_rows,  // of its tokens, in rows of tokens
-  everything
-};
-
-/// Memory that a step reads or writes.
-struct operand {
-  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
-  std::size_t
-      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
-  std::size_t bytes;  // of the whole operand
-  memory owner;
-  footprint touches;
-
-  friend bool operator==(operand const&, operand const&) = default;
-};
-
-/// True if two operands share memory.
-inline bool overlap(operand const& a, operand const& b) {
-  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
-}
-
-/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
-enum class relation : std::uint8_t { none, same_tile, anywhere };
-
-/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
-relation shared_tiles(operand const& a, operand const& b);
-
-/// The part of a step to compute, and the addresses of its memory.
-struct tile {
-  std::int64_t index;       // number of the panel, or of the range of lines or values
-  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
-  std::uintptr_t worker_memory = 0, run_memory = 0;
-
-  /// The address of the tile's part of an operand.
-  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
-  template <class T> T* address(operand const& of, std::int64_t position) const {
-    const std::uintptr_t base = of.owner == memory::user     ? 0
-                                : of.owner == memory::worker ? worker_memory
-                                                             : run_memory;
-    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
-  }
-};
-
-/// Whether the features of a panel may be several tiles.
-enum class division : std::uint8_t {
-  never,
-  if_uneven,  // only if threads would otherwise have unequal shares
-  freely      // at no cost, so also to even out threads of unequal speed
-};
-
-/// The position of a step among steps that it does not depend on.
-enum class timing : std::uint8_t {
-  in_order,
-  early,  // prepares an operand: before statements that can be carried together begin
-  late,   // as late as possible: right before the next step that depends on it
-};
-
-/// The cut and the timing of a step.
-struct step_form {
-  char const* kind;  // for accounts
-  cut by;
-  timing when = timing::in_order;
-  division divides = division::if_uneven;
-  int tiles = 0;
-  int most_parts = 1;                       // parts into which a panel can be divided
-  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
-};
-
-/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
-struct step : step_form {
-  static constexpr std::size_t body_bytes = 640;
-
-  int parts = 1;                       // parts into which a panel is divided
-  int first_access = 0, accesses = 0;  // in the plan's list
-  void (*compute)(void const* body, tile const&) noexcept = nullptr;
-  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
-  alignas(16) std::byte body[body_bytes];
-
-  explicit step(step_form const& form) : step_form(form) {}
-};
-
-/// Whether two steps have the same tiles.
-inline bool cut_alike(step const& a, step const& b) {
-  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
-}
-
-/// An operand that a step reads or writes.
-struct access : operand {
-  bool writes;
-};
-
-/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
-relation shared_tiles(array_ref<access> a, array_ref<access> b);
-
-/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
-/// another tensor in the same memory, which may be borrowed.
-void require_in_place(array_ref<access> all);
-
-/// A step under construction.
-struct step_draft : step_form {
-  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
-  int accesses = 0;
-  access accessed[most_accesses];
-
-  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
-
-  operand const& reads(operand const& o) { return add(o, false); }
-  operand const& writes(operand const& o) { return add(o, true); }
-  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
-
- private:
-  operand const& add(operand const& o, bool is_written);
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
-  if (!overlap(a, b)) return relation::none;
-  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
-    return relation::anywhere;
-  if (a.stride == 0) return relation::same_tile;
-  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
-  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
-  const auto width = [&](operand const& o) {
-    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
-    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
-    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
-    return stride - row + (last - 1) % row + 1;
-  };
-  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
-  relation all = relation::none;
-  const std::int64_t nearest = -apart / stride;
-  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
-    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
-      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
-  return all;
-}
-
-TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
-  relation all = relation::none;
-  for (access const& x : a)
-    for (access const& y : b)
-      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
-  return all;
-}
-
-TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
-  for (access const& to : all)
-    for (access const& from : all) {
-      if (!to.writes || from.writes || to.owner != memory::user) continue;
-      if (to.stride != from.stride && (to.at != from.at || to.bytes != from.bytes) && overlap(to, from))
-        throw shape_error(
-            "[=] the destination overlaps an operand, which is another tensor: store the result in memory of "
-            "its own");
-      if (to.stride > 0 && to.stride == from.stride && to.at != from.at &&
-          shared_tiles(to, from) != relation::none)
-        throw shape_error(
-            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
-            "store the result in a tensor of its own");
-    }
-}
-
-TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
-  if (accesses == most_accesses)
-    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
-  return accessed[accesses++] = {o, is_written};
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/kernels/block_index.hpp
-#ifndef TESSERA_SINGLE_KERNELS_BLOCK_INDEX
-#define TESSERA_SINGLE_KERNELS_BLOCK_INDEX
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The stored blocks of one line of a matrix.
-struct block_line {
-  std::int32_t const* columns;  // block column of each, ascending
-  int count;
-  std::int64_t first;              // blocks, or room for some, before this line in memory
-  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
-  std::int64_t slot_offset;
-
-  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
-  /// The slot in W of block b of a line of Wᵀ.
-  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
-};
-
-/// The columns of a line from `first` on, before `last`.
-inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
-  const auto all = line.all_columns();
-  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
-  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
-}
-
-/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
-/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
-/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
-/// matrix is dense.
-class block_index {
- public:
-  block_index() = default;
-  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
-  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
-                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
-    return {lines, width, starts, columns, slots_in_w};
-  }
-  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
-  /// of line i has slot slots_in_w[b] + i.
-  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
-                                     std::int32_t const* slots_in_w = nullptr) {
-    return {lines, width, nullptr, columns, slots_in_w};
-  }
-
-  int lines() const { return lines_; }
-  /// Block columns of the grid.
-  int width() const { return width_; }
-  block_line line(int i) const {
-    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
-    const std::int32_t first = starts_[i];
-    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
-  }
-  /// Blocks stored by the lines before line i; i may be the number of lines.
-  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
-  /// Where line i begins in memory, in blocks; i may be the number of lines.
-  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
-  std::int64_t blocks(int first_line, int last_line) const {
-    return blocks_before(last_line) - blocks_before(first_line);
-  }
-  std::int64_t blocks() const { return blocks_before(lines_); }
-  /// The line that stores a block, by the block's number in the order of the lines.
-  int line_of(std::int64_t block) const {
-    int low = 0, high = lines_ - 1;
-    while (low < high)
-      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
-        low = middle + 1;
-      else
-        high = middle;
-    return low;
-  }
-  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
-  /// counts as one block more than it stores.
-  range lines_of_part(int part, int parts, int group_lines = 1) const {
-    const int groups = ceil_div(lines_, group_lines);
-    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
-    const auto first_of = [&](int p) {
-      const auto work_before = [&](int line) { return blocks_before(line) + line; };
-      const std::int64_t wanted = work_before(lines_) * p / parts;
-      int low = 0, high = groups;
-      while (low < high)
-        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
-          low = middle + 1;
-        else
-          high = middle;
-      return line_of_group(low);
-    };
-    return {first_of(part), first_of(part + 1)};
-  }
-  /// Whether some block is absent: single elements are then multiplied by ordered_product.
-  bool is_sparse() const { return starts_ != nullptr; }
-  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
-  bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for so many more blocks after each in memory.
-  block_index with_room(int blocks) const {
-    block_index roomy = *this;
-    roomy.room_ = blocks;
-    return roomy;
-  }
-  /// The index of a copy of the blocks in the order of the lines.
-  block_index in_order() const {
-    block_index ordered = *this;
-    ordered.slots_ = nullptr;
-    return ordered;
-  }
-
- private:
-  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
-                        std::int32_t const* slots_in_w)
-      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
-
-  std::int32_t const* starts_ = nullptr;  // null if every block is stored
-  std::int32_t const* columns_ = nullptr;
-  std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0, room_ = 0;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/tensor/pattern.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PATTERN
-#define TESSERA_SINGLE_TENSOR_PATTERN
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <limits>
-#include <memory>
-#include <span>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The order of the entries of each line of a compressed index (CSR, CSC, BSR): ascending, or any, as SciPy
-/// may leave them; then they are sorted.
-enum class index_order { ascending, any };
-
-namespace detail {
-
-void check_grid(const char* operation, int block_rows, int block_cols);
-
-/// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
-void check_stored(const char* operation, std::int64_t stored);
-
-/// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
-///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
-///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
-///   index          the entries of each line, in this order, 0 … entries - 1, in units of `index_unit`
-template <class Start, class Index>
-TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
-                                   int entries, std::span<Start> start, std::span<Index> index,
-                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1,
-                                   index_order order = index_order::ascending) {
-  const auto fail = [&](std::initializer_list<message_part> parts) {
-    throw shape_error(message("[", operation, "] ", message(parts)));
-  };
-  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
-  check_grid(operation, lines, entries);
-  check_stored(operation, integer(index.size()));
-  if (integer(start.size()) != integer(lines) + 1)
-    fail(
-        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
-
-  std::int64_t previous = 0;
-  for (std::size_t l = 0; l < start.size(); ++l) {
-    const std::int64_t here = integer(start[l]);
-    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
-    if (here < previous)
-      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
-            " starts never decrease"});
-    if (here % start_unit != 0)
-      fail(
-          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
-    previous = here;
-  }
-  if (previous / start_unit != integer(index.size()))
-    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
-          " ", entry, " numbers: they must be equal"});
-
-  for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
-    const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
-    for (; p < last; ++p) {
-      const std::int64_t here = integer(index[p]);
-      const auto fail_here = [&](std::initializer_list<message_part> why) {
-        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
-      };
-      if (here < 0 || here >= integer(entries) * index_unit)
-        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
-      if (here % index_unit != 0)
-        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
-      if (p == first || order == index_order::any) continue;
-      const std::int64_t before = integer(index[p - 1]);
-      if (here == before) fail_here({"repeats its predecessor: list each block once"});
-      if (here < before)
-        fail_here(
-            {"is not above its predecessor ", before, ": sort each ", line, " (index_order::any does)"});
-    }
-  }
-}
-
-}  // namespace detail
-
-/// Which blocks of a grid are stored. Integers only: a pattern knows nothing of block sizes or elements.
-///   The stored blocks are numbered row by row, columns ascending within a row: a block's number is its slot.
-///   An immutable value that is cheap to copy: copies share both indexes and the serial number.
-///   A pattern that stores every block of its grid is dense however it was made, and holds
-///   2 block_rows + block_cols integers. A grid without blocks is dense.
-class pattern {
- public:
-  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
-  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
-
-  // Only copied, never moved from: every pattern has its data, always.
-  pattern(pattern const&) = default;
-  pattern& operator=(pattern const&) = default;
-
-  /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
-  static pattern dense(int block_rows, int block_cols);
-
-  /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
-  /// shape_error, with the position, for anything else.
-  static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                           std::vector<std::int32_t> cols);
-
-  /// A pattern from an index that is right by the way it was made: nothing is checked.
-  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                 std::vector<std::int32_t> cols);
-
-  int block_rows() const { return data_->block_rows; }
-  int block_cols() const { return data_->block_cols; }
-  std::int64_t blocks() const { return data_->stored; }
-  bool is_dense() const { return data_->is_dense(); }
-  /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
-  double density() const {
-    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
-  }
-
-  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
-  std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
-  /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
-  std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
-  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
-  /// dense.
-  std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
-  /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
-  std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
-  /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
-  /// added.
-  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
-
-  /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
-  std::span<const std::int32_t> row(int i) const {
-    TESSERA_ASSERT(i >= 0 && i < block_rows(), "callers loop over the rows of the grid");
-    if (is_dense()) return cols();
-    const std::int32_t* const start = data_->row_start.data() + i;
-    return {data_->cols.data() + start[0], data_->cols.data() + start[1]};
-  }
-  std::int64_t first_slot(int i) const {
-    return is_dense() ? std::int64_t{i} * block_cols() : data_->row_start.data()[i];
-  }
-
-  /// Stored blocks of a row, of a column.
-  int row_count(int i) const { return static_cast<int>(row(i).size()); }
-  int col_count(int j) const {
-    TESSERA_ASSERT(j >= 0 && j < block_cols(), "callers loop over the columns of the grid");
-    if (is_dense()) return block_rows();
-    const std::int32_t* const start = data_->col_start.data() + j;
-    return start[1] - start[0];
-  }
-
-  /// The slot of block (i, j), or -1 if it is not stored or outside the grid.
-  std::int64_t find(int i, int j) const {
-    if (i < 0 || i >= block_rows() || j < 0 || j >= block_cols()) return -1;
-    if (is_dense()) return first_slot(i) + j;
-    const std::span<const std::int32_t> columns = row(i);
-    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
-    return at != columns.end() && *at == j ? first_slot(i) + (at - columns.begin()) : -1;
-  }
-
-  /// Calls visit(i, j, slot) for every stored block, in the order of slots.
-  template <class Visit> void for_each(Visit&& visit) const {
-    std::int64_t slot = 0;
-    for (int i = 0; i < block_rows(); ++i)
-      for (const int j : row(i)) visit(i, j, slot++);
-  }
-
-  /// Unlike that of any other pattern of this process except copies of this one; never 0.
-  std::uint64_t serial() const { return data_->serial; }
-  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
-  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
-  std::uint64_t hash() const;
-  /// Memory of both indexes, shared by all copies.
-  std::size_t size_bytes() const {
-    return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
-                                                  rows().size() + col_slots().size());
-  }
-
-  /// By content.
-  friend bool operator==(pattern const& a, pattern const& b) {
-    if (a.data_ == b.data_) return true;
-    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
-           a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
-  }
-
- private:
-  /// A span from a pointer: that from a vector takes longer to compile, for its concept of ranges.
-  static std::span<const std::int32_t> span_of(std::vector<std::int32_t> const& numbers) {
-    return {numbers.data(), numbers.size()};
-  }
-
-  struct data {
-    data(int row_number, int col_number, std::int64_t stored_number)
-        : block_rows(row_number), block_cols(col_number), stored(stored_number) {}
-
-    int block_rows, block_cols;
-    std::int64_t stored;
-    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
-    std::uint64_t serial = 1;                                               // unless it gets its own
-
-    bool is_dense() const { return row_start.empty(); }
-
-    /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
-    void index_columns();
-  };
-
-  explicit pattern(data&& content);
-
-  static data const& no_grid() noexcept;
-
-  /// 0, step, 2 step, …
-  static std::vector<std::int32_t> counting(int count, std::int32_t step);
-
-  inline static std::atomic<std::uint64_t> next_serial_{2};
-  std::shared_ptr<const data> data_;
-};
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
-  if (block_rows < 0 || block_cols < 0)
-    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
-                              ": neither number may be negative"));
-}
-
-TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
-  if (stored > std::numeric_limits<std::int32_t>::max())
-    throw shape_error(message("[", operation, "] ", stored,
-                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
-  detail::check_grid("pattern::dense", block_rows, block_cols);
-  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
-  detail::check_stored("pattern::dense", stored);
-  data all(block_rows, block_cols, stored);
-  all.cols = counting(block_cols, 1);
-  all.rows = counting(block_rows, 1);
-  all.col_slots = counting(block_rows, block_cols);
-  return pattern(std::move(all));
-}
-
-TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
-                                        std::vector<std::int32_t> cols) {
-  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
-                           span_of(cols));
-  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
-}
-
-TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
-                                              std::vector<std::int32_t> row_start,
-                                              std::vector<std::int32_t> cols) {
-  const auto stored = static_cast<std::int64_t>(cols.size());
-  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
-  data some(block_rows, block_cols, stored);
-  some.row_start = std::move(row_start);
-  some.cols = std::move(cols);
-  some.index_columns();
-  return pattern(std::move(some));
-}
-
-TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
-  std::uint64_t h = 0xcbf29ce484222325u;
-  const auto add = [&h](std::int32_t n) {
-    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
-    h ^= h >> 32;
-  };
-  add(block_rows());
-  add(block_cols());
-  if (is_dense()) return h;
-  for (const std::int32_t n : row_start()) add(n);
-  for (const std::int32_t n : cols()) add(n);
-  return h;
-}
-
-TESSERA_BODY void pattern::data::index_columns() {
-  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
-  rows = std::vector<std::int32_t>(cols.size());
-  col_slots = std::vector<std::int32_t>(cols.size());
-  std::int32_t* const start = col_start.data();
-  for (const std::int32_t j : cols) ++start[j + 1];
-  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
-  std::vector<std::int32_t> next(col_start);
-  for (int i = 0; i < block_rows; ++i)
-    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
-      const std::int32_t at = next.data()[cols.data()[slot]]++;
-      rows.data()[at] = i;
-      col_slots.data()[at] = slot;
-    }
-}
-
-TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
-  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
-  data_ = std::make_shared<const data>(std::move(content));
-}
-
-TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
-  static const data none(0, 0, 0);
-  return none;
-}
-
-TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
-  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
-  std::int32_t i = 0;
-  for (std::int32_t& n : numbers) n = step * i++;
-  return numbers;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/operands.hpp
-#ifndef TESSERA_SINGLE_EVAL_OPERANDS
-#define TESSERA_SINGLE_EVAL_OPERANDS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-
-// Tensors as operands of steps, and the bytes that a tile touches of them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-class plan;
-
-/// Values of one tile of a statement on stored values.
-inline constexpr std::int64_t values_a_tile = 1024;
-
-/// A tensor that each tile may read or write everywhere.
-template <class Tensor> operand all_of(Tensor const& tensor) {
-  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          footprint::everything};
-}
-/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
-template <class Tensor> operand by_panel(Tensor const& tensor) {
-  using E = typename Tensor::value_type;
-  operand o = all_of(tensor);
-  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
-    o.touches = footprint::own_range;
-    if constexpr (Tensor::laid_over == domain::panels)
-      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
-    else
-      o.stride = panel_tokens * sizeof(E);
-  }
-  return o;
-}
-/// Whether the elements of an activation stand in panels; if not, a step brings them there.
-template <class Tensor>
-inline constexpr bool in_panels =
-    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
-
-/// A tensor of which a tile touches its own range of stored values.
-template <class Tensor> operand by_values(Tensor const& tensor) {
-  operand o = all_of(tensor);
-  o.touches = footprint::own_range;
-  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
-  return o;
-}
-
-/// A pattern as kernels see it, row by row, or column by column for the transpose.
-inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
-  using kernels::block_index;
-  const int rows = p.block_rows(), cols = p.block_cols();
-  if (p.is_dense())
-    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
-                      : block_index::dense(rows, cols, p.cols().data());
-  return transposed
-             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
-             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
-}
-
-/// The number of tokens of a panel.
-inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
-  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
-}
-
-/// Part `part` of `parts` of the features of a panel, in multiples of 16.
-inline range granules_of(std::int64_t features, int part, int parts) {
-  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
-  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-}
-
-/// The destination of a step over panels: `features` features, or a number for each token.
-template <element E> struct panels_to {
-  operand at;
-  std::int64_t features, tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-
-  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
-  // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
-  static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> Body const& finished(Body const& body) const { return body; }
-};
-template <element E> struct tokens_to {
-  operand at;
-  std::int64_t tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-};
-
-/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
-/// its own.
-template <class E> std::size_t panel_bytes(std::int64_t features) {
-  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
-}
-
-/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
-template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
-  if (to.owner == memory::user || t.part + 1 < t.parts) return;
-  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
-  for (std::int64_t f = features; f < written; ++f)
-    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
-  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
-            T(0));
-}
-
-/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
-/// address `panel`.
-template <class E>
-TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
-                                         std::int64_t last, int tokens) {
-  constexpr int group = element_traits<E>::features_a_lane;
-  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
-  const std::int64_t lane = group * std::int64_t(sizeof(E));
-  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
-          lane * panel_tokens};
-}
-/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
-inline std::uintptr_t place_of(operand const& o, tile const& t) {
-  return o.at + o.stride * std::size_t(t.index);
-}
-void read_once(task_description& d, touched_bytes const& bytes);
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
-  for (touched_bytes const& known : d.reads)
-    if (known == bytes) return;
-  if (bytes.all() > 0) d.read(bytes);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/core/ieee_arithmetic.hpp
-#ifndef TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
-#define TESSERA_SINGLE_CORE_IEEE_ARITHMETIC
-#include <bit>
-#include <cstdint>
-#include <limits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Throws option_error if the compiler may compute otherwise than IEEE 754 says: sums that round numbers to
-/// integers would leave them as they are, in exp, sin and cos. For flags that no macro shows: Clang has none
-/// for parts of -ffast-math, and neither has one for pragmas. Called where results are rounded to nearest. No
-/// matter whether denormals are flushed, as they are in programs that GCC links with -ffast-math: runs flush
-/// them anyway, and give the same bits.
-TESSERA_COLD inline void require_ieee_arithmetic() {
-  using limits = std::numeric_limits<float>;
-  // Volatile, so that the compiler does not compute with them.
-  volatile float third = 1.0f / 3, negative_zero = -0.0f, infinity = limits::infinity(),
-                 nan = limits::quiet_NaN(), large = 0x1p100f;
-  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-  const float x = third, zero = negative_zero, least = infinity, unordered = nan, factor = large;
-  const char* broken = nullptr;
-  if (!(factor * 0x1p100f * 0x1p-100f > limits::max())) broken = "reorders products";
-  if (bits((x + 0x1.8p23f) - 0x1.8p23f) != 0) broken = "reorders sums";
-  if (bits(x / 3) != 0x3de38e39) broken = "multiplies by reciprocals";
-  if (bits(zero + 0.0f) != 0) broken = "ignores the signs of zeros";
-  if (!(unordered != unordered)) broken = "ignores not-a-number";
-  if (!(least > limits::max())) broken = "ignores infinity";
-  if (broken)
-    throw option_error(
-        message("[context] this program was compiled by a compiler that ", broken,
-                ", so that results would be wrong: compile without -ffast-math, -Ofast and their "
-                "parts, but for -fno-math-errno and -fno-trapping-math, and without such pragmas"));
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/core/memory.hpp
-#ifndef TESSERA_SINGLE_CORE_MEMORY
-#define TESSERA_SINGLE_CORE_MEMORY
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <new>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Bytes held by tensors of this process, now and at most so far. A statistic: nothing depends on it.
-struct tensor_memory {
-  static std::size_t live() { return live_.load(std::memory_order_relaxed); }
-  static std::size_t peak() { return peak_.load(std::memory_order_relaxed); }
-  /// Starts a new measurement of the peak from the live bytes.
-  static void reset_peak() { peak_.store(live(), std::memory_order_relaxed); }
-
-  static void add(std::size_t bytes) {
-    const std::size_t now = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    std::size_t seen = peak();
-    while (seen < now && !peak_.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
-  }
-  static void remove(std::size_t bytes) { live_.fetch_sub(bytes, std::memory_order_relaxed); }
-
-  /// Bytes that were copied so far because they could not be borrowed: see borrowing::or_copied.
-  static std::size_t copied() { return copied_.load(std::memory_order_relaxed); }
-  static void add_copied(std::size_t bytes) { copied_.fetch_add(bytes, std::memory_order_relaxed); }
-
- private:
-  inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
-};
-
-/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
-/// and changes to which stay its own.
-enum class borrowing { strict, or_copied };
-
-/// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
-std::size_t checked_multiply(std::size_t a, std::size_t b);
-
-/// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
-/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
-/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
-/// than a core keeps translations of.
-template <class T> class aligned_array {
-  static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
-
- public:
-  static constexpr std::size_t alignment = 64;
-
-  aligned_array() = default;
-  TESSERA_COLD explicit aligned_array(std::size_t size) : size_(size) {
-    if (size == 0) return;
-    const std::size_t bytes = round_up(checked_multiply(size, sizeof(T)), alignment);
-    data_ = static_cast<T*>(::operator new(bytes, page_of(bytes)));
-#ifdef __linux__
-    if (bytes >= huge_page) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: small pages serve as well
-#endif
-    tensor_memory::add(size_bytes());
-    std::memset(static_cast<void*>(data_), 0, bytes);
-  }
-  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
-  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
-  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
-  /// if it cannot be borrowed. Copies of this array own their values.
-  TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
-                                         borrowing how = borrowing::strict) {
-    const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
-    if (lent.size() < used || lent.size() > whole)
-      throw shape_error(message("[borrow] ", lent.size(), " values, but ", used, " are needed"));
-    for (std::size_t i = used; i < lent.size(); ++i)
-      if (double(lent[i]) != 0)
-        throw shape_error(message("[borrow] value ", i, ", behind the last one of ", used, ", must be zero"));
-    const std::size_t beyond = reinterpret_cast<std::uintptr_t>(lent.data()) % alignment;
-    if (how == borrowing::strict && (beyond != 0 || lent.size() < whole))
-      throw option_error(message(
-          "[borrow] ",
-          beyond != 0 ? message("the values begin ", beyond, " bytes behind a multiple of ", alignment)
-                      : message(whole - lent.size(), " zeros behind ", lent.size(), " values are missing"),
-          ", and kernels read whole registers: borrowing::or_copied copies such values"));
-    if (beyond != 0 || lent.size() < whole) {
-      aligned_array copy(size);
-      std::copy_n(lent.data(), used, copy.data_);
-      tensor_memory::add_copied(copy.size_bytes());
-      return copy;
-    }
-    aligned_array array;
-    array.data_ = lent.data();
-    array.size_ = size;
-    array.borrows_ = true;
-    return array;
-  }
-  bool borrows() const { return borrows_; }
-  /// The values of another array, whose tail it shares.
-  static aligned_array at(T* data, std::size_t size) {
-    aligned_array array;
-    array.data_ = data;
-    array.size_ = size;
-    array.borrows_ = true;
-    return array;
-  }
-
-  aligned_array(aligned_array const& other) : aligned_array(other.size_) {
-    std::copy_n(other.data_, size_, data_);
-  }
-  aligned_array(aligned_array&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        size_(std::exchange(other.size_, 0)),
-        borrows_(std::exchange(other.borrows_, false)) {}
-  aligned_array& operator=(aligned_array other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(borrows_, other.borrows_);
-    return *this;
-  }
-  ~aligned_array() {
-    if (!data_ || borrows_) return;
-    tensor_memory::remove(size_bytes());
-    ::operator delete(data_, page_of(size_bytes()));
-  }
-
-  T* data() { return data_; }
-  T const* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  std::size_t size_bytes() const { return size_ * sizeof(T); }
-  T& operator[](std::size_t i) { return data_[i]; }
-  T const& operator[](std::size_t i) const { return data_[i]; }
-  T* begin() { return data_; }
-  T* end() { return data_ + size_; }
-  T const* begin() const { return data_; }
-  T const* end() const { return data_ + size_; }
-  std::span<T> span() { return {data_, size_}; }
-  std::span<T const> span() const { return {data_, size_}; }
-
- private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/homes.hpp).
-  static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
-  static std::align_val_t page_of(std::size_t bytes) {
-    return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
-  }
-
-  T* data_ = nullptr;
-  std::size_t size_ = 0;
-  bool borrows_ = false;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY std::size_t checked_multiply(std::size_t a, std::size_t b) {
-  std::size_t product = 0;
-  if (__builtin_mul_overflow(a, b, &product) ||
-      product > std::size_t(std::numeric_limits<std::ptrdiff_t>::max()))
-    throw shape_error(message("[allocate] ", a, " times ", b, " does not fit the address space"));
-  return product;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/exec/available_threads.hpp
-#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
-#define TESSERA_SINGLE_EXEC_AVAILABLE_THREADS
-#include <algorithm>
-#include <climits>
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <thread>
-#ifdef __linux__
-#include <sched.h>
-#endif
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-namespace detail {
-
-/// Reads the numbers at the beginning of a small file; returns how many there are ("max" is none).
-int read_numbers(std::string const& path, long long (&numbers)[2]);
-
-/// Whole cores that the CPU quota in a control group's folder allows, at least 1; INT_MAX if it has none.
-/// Rounded down: the quota would stop one thread too many in the middle of a run, and all others would wait.
-int quota_cores(std::string const& folder);
-
-/// The tightest quota of the control group at root + path and of all above it.
-int quota_cores_up_to(std::string const& root, std::string path);
-
-/// The path in a line "number:controllers:path" of /proc/self/cgroup, if the group is one of version 2 (no
-/// controllers) or, of version 1, that with the cpu controller; else null.
-char const* group_path(char const* line);
-
-int affinity_cores();
-
-}  // namespace detail
-
-/// The threads this process can keep running at once: the cores it may use, within the CPU quota of its
-/// control groups (containers) where these are mounted as usual. At least 1.
-int available_threads();
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY int read_numbers(std::string const& path, long long (&numbers)[2]) {
-  std::FILE* const file = std::fopen(path.c_str(), "r");
-  if (!file) return 0;
-  const int found = std::fscanf(file, "%lld %lld", numbers, numbers + 1);
-  std::fclose(file);
-  return found;
-}
-
-TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
-  long long quota[2] = {}, period[2] = {};
-  if (read_numbers(message(folder, "/cpu.max"), quota) == 2)  // version 2
-    period[0] = quota[1];
-  else if (read_numbers(message(folder, "/cpu.cfs_quota_us"), quota) < 1 ||  // version 1
-           read_numbers(message(folder, "/cpu.cfs_period_us"), period) < 1)
-    return INT_MAX;
-  if (quota[0] <= 0 || period[0] <= 0) return INT_MAX;
-  return static_cast<int>(std::clamp(quota[0] / period[0], 1LL, 1LL << 20));
-}
-
-TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
-  int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/')))
-    cores = std::min(cores, quota_cores(message(root, path)));
-  return cores;
-}
-
-TESSERA_COLD TESSERA_BODY char const* group_path(char const* line) {
-  char const* const controllers = std::strchr(line, ':');
-  char const* const path = controllers ? std::strchr(controllers + 1, ':') : nullptr;
-  if (!path) return nullptr;
-  for (char const* word = controllers; word < path; word = std::strpbrk(word + 1, ",:"))
-    if (path == controllers + 1 || std::strncmp(word + 1, "cpu,", 4) == 0 ||
-        std::strncmp(word + 1, "cpu:", 4) == 0)
-      return path + 1;
-  return nullptr;
-}
-
-TESSERA_COLD TESSERA_BODY int affinity_cores() {
-#ifdef __linux__
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-#endif
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY int available_threads() {
-  int threads = detail::affinity_cores();
-  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
-    char line[4096];
-    while (std::fgets(line, sizeof line, groups)) {
-      line[std::strcspn(line, "\n")] = '\0';
-      if (char const* const path = detail::group_path(line))
-        for (char const* const root : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu"})
-          threads = std::min(threads, detail::quota_cores_up_to(root, path));
-    }
-    std::fclose(groups);
-  }
-  return std::max(threads, 1);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/executor.hpp
-#ifndef TESSERA_SINGLE_EXEC_EXECUTOR
-#define TESSERA_SINGLE_EXEC_EXECUTOR
-#include <concepts>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// A reference to a body, valid as long as the body itself is.
-using body_ref = function_ref<void(int)>;
-
-/// Something that calls body(0) … body(count-1), each once, on whatever threads and in whatever order it
-/// likes, and returns from `run` when all calls have. `concurrency()` is the most calls of one run that may
-/// overlap. A `context` hands it bodies that do not throw.
-template <class E>
-concept executor = requires(E& e, body_ref body) {
-  e.run(1, body);
-  { e.concurrency() } -> std::convertible_to<int>;
-};
-
-/// Calls the bodies in order on the calling thread.
-struct serial {
-  template <std::invocable<int> Body> void run(int count, Body&& body) const {
-    const flush_denormals flushed;
-    for (int index = 0; index < count; ++index) body(index);
-  }
-  int concurrency() const { return 1; }
-};
-
-static_assert(executor<serial> && executor<serial const>);
-
-}}}  // namespace tessera::TESSERA_ISA::exec
-#endif
-
-// ---- tessera/exec/index_ranges.hpp
-#ifndef TESSERA_SINGLE_EXEC_INDEX_RANGES
-#define TESSERA_SINGLE_EXEC_INDEX_RANGES
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <exception>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace exec {
-
-/// The indices 0 … count-1 of one run, dealt to a fixed number of parts as contiguous ranges. The thread that
-/// drains a part takes its indices from the front, one by one, and when it is empty indices of other parts
-/// from the back: neighbouring indices stay on one thread, and only the tail of a run moves between threads.
-class index_ranges {
- public:
-  explicit index_ranges(int parts) : parts_(parts), ranges_(static_cast<std::size_t>(parts)) {}
-
-  /// Deals out 0 … count-1 and returns how many parts got some: the first ones. No body of the previous run
-  /// may be running any more, but threads may still be looking for one in `drain`. Whatever the caller wrote
-  /// before is visible to whoever takes an index.
-  int deal(int count);
-
-  /// Calls the body for the indices of a part, then for indices of other parts until none is left, with
-  /// denormals flushed. The first exception of a run is kept for `rethrow_failure`, and the indices nobody
-  /// has taken are given up. Returns how many indices were taken or given up here.
-  template <class Body> int drain(int part, Body const& body) noexcept {
-    const flush_denormals flushed;
-    int done = 0;
-    try {
-      for (int index; (index = take(part)) != none;) {
-        ++done;
-        body(index);
-      }
-    } catch (...) {
-      if (!failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
-      done += give_up();
-    }
-    return done;
-  }
-
-  /// Throws the first exception of a body of the run, if any. To be called when every drain is over.
-  void rethrow_failure();
-
- private:
-  static constexpr int none = -1;
-
-  // Begin in the lower half, end in the upper: both ends change in one compare-and-exchange. A thread that
-  // read a range of one run may exchange it in the next if the numbers agree; it then owns an index of the
-  // next run, which is as good.
-  struct alignas(64) range {
-    std::atomic<std::uint64_t> packed{0};
-  };
-  static std::uint64_t pack(std::uint32_t begin, std::uint32_t end) {
-    return std::uint64_t{end} << 32 | begin;
-  }
-  static std::uint32_t bound(int count, int part, int parts) {
-    return static_cast<std::uint32_t>(std::int64_t{count} * part / parts);
-  }
-  std::atomic<std::uint64_t>& at(int part) { return ranges_[static_cast<std::size_t>(part)].packed; }
-
-  int take(int part) {
-    for (int step = 0; step < parts_; ++step) {
-      std::atomic<std::uint64_t>& packed = at((part + step) % parts_);
-      std::uint64_t seen = packed.load(std::memory_order_relaxed);
-      for (;;) {
-        const auto begin = static_cast<std::uint32_t>(seen), end = static_cast<std::uint32_t>(seen >> 32);
-        if (begin == end) break;
-        const bool own = step == 0;
-        const std::uint64_t rest = own ? pack(begin + 1, end) : pack(begin, end - 1);
-        if (packed.compare_exchange_weak(seen, rest, std::memory_order_acquire, std::memory_order_relaxed))
-          return static_cast<int>(own ? begin : end - 1);
-      }
-    }
-    return none;
-  }
-
-  int give_up();
-
-  int parts_;
-  std::vector<range> ranges_;
-  std::atomic<bool> failed_{false};
-  std::exception_ptr failure_;
-};
-
-/// Enters a place that holds one run at a time, or finds it occupied: by a run further up this thread's
-/// stack, or by another thread's.
-class sole_entry {
- public:
-  explicit sole_entry(std::atomic<bool>& occupied)
-      : occupied_(occupied.exchange(true, std::memory_order_acquire) ? nullptr : &occupied) {}
-  ~sole_entry() {
-    if (occupied_) occupied_->store(false, std::memory_order_release);
-  }
-  sole_entry(sole_entry const&) = delete;
-  sole_entry& operator=(sole_entry const&) = delete;
-
-  explicit operator bool() const { return occupied_ != nullptr; }
-
- private:
-  std::atomic<bool>* occupied_;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY int index_ranges::deal(int count) {
-  const int used = std::min(parts_, count);
-  failed_.store(false, std::memory_order_relaxed);
-  for (int part = 0; part < parts_; ++part) {
-    const bool empty = part >= used;
-    at(part).store(empty ? 0 : pack(bound(count, part, used), bound(count, part + 1, used)),
-                   std::memory_order_release);
-  }
-  return used;
-}
-
-TESSERA_BODY void index_ranges::rethrow_failure() {
-  if (failed_.exchange(false, std::memory_order_relaxed))
-    std::rethrow_exception(std::exchange(failure_, nullptr));
-}
-
-TESSERA_BODY int index_ranges::give_up() {
-  int count = 0;
-  for (int part = 0; part < parts_; ++part) {
-    const std::uint64_t rest = at(part).exchange(0, std::memory_order_relaxed);
-    count += static_cast<int>((rest >> 32) - (rest & 0xffffffffu));
-  }
-  return count;
 }
 
 #endif
@@ -3050,397 +1933,637 @@ TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) cons
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/plan.hpp
-#ifndef TESSERA_SINGLE_EVAL_PLAN
-#define TESSERA_SINGLE_EVAL_PLAN
-#include <algorithm>
-#include <cstddef>
+// ---- tessera/core/rounding.hpp
+#ifndef TESSERA_SINGLE_CORE_ROUNDING
+#define TESSERA_SINGLE_CORE_ROUNDING
+#include <bit>
 #include <cstdint>
-#include <new>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// One of the two neighbours of a value among elements E, which are narrower than a float, by the lower 16 of
+/// some random bits: the one above it in absolute value as often as the value is nearer to it, so that the
+/// mean is the value itself. Exact values, infinities and not-a-numbers stay.
+template <class E> constexpr E round_stochastically(float value, std::uint32_t random) = delete;
+
+namespace detail {
+
+/// A float on the same side as the double of every number that has at least two bits less than a float, and
+/// of every middle between two of them: inexact ones end in a one (Boldo, Melquiond 2008, "round to odd").
+constexpr float float_to_odd(double value) {
+  const auto rounded = static_cast<float>(value);
+  const double back = static_cast<double>(rounded);
+  if (back == value || value != value) return rounded;
+  const bool away_from_zero = value < 0 ? back < value : back > value;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(rounded) - away_from_zero) | 1);
+}
+
+}  // namespace detail
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/bfloat16.hpp
+#ifndef TESSERA_SINGLE_CORE_BFLOAT16
+#define TESSERA_SINGLE_CORE_BFLOAT16
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+namespace tessera { inline namespace TESSERA_ISA {
 
-/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
-/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
-/// a barrier ends a phase. Lives on the stack of `run`.
-class plan {
+template <class T> struct element_traits;
+
+/// The upper half of a float: its sign, its exponent and 7 of the 23 bits of its fraction. Arithmetic and
+/// comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet. Subnormal values are kept, here and in SIMD registers, which give
+///   the same bits; but a context's threads compute with them as with zero, as `vdpbf16ps` does everywhere.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class bfloat16 {
  public:
-  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
-  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
-  static constexpr int tiles_a_worker = 32;
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) : bits_(nearest(value)) {}  // rounding must be said: bfloat16(x)
+  explicit constexpr bfloat16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr bfloat16(std::integral auto value) : bfloat16(static_cast<double>(value)) {}
 
-  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
-  plan(plan const&) = delete;
-  plan& operator=(plan const&) = delete;
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = bfloat16(number); tensors: y = converted(x)
 
-  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
-  template <class Body> void add(step_draft const& made, Body const& body) {
-    static_assert(sizeof(Body) <= step::body_bytes,
-                  "this statement has too many operands: split it, or name a part of it with local(…)");
-    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
-    if constexpr (sizeof(Body) <= step::body_bytes) {
-      step& s = append(made);
-      new (s.body) Body(body);
-      s.compute = compute_body<Body>;
-      s.describe = describe_body<Body>;
-      if (s.when == timing::early) move_early();
-    }
+  constexpr operator float() const { return std::bit_cast<float>(std::uint32_t{bits_} << 16); }
+
+ private:
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
   }
 
-  /// Memory of one worker for the length of one task.
-  operand worker_memory(std::size_t bytes) {
-    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
-  }
-  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
-  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
-  operand local_memory(std::size_t bytes, std::int64_t panels) {
-    if (machine_.worker_bytes == 0) return worker_memory(bytes);
-    const auto stride = round_up<std::size_t>(bytes, 64);
-    return run_memory(stride * std::size_t(panels), stride);
-  }
-  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
-  /// its own `stride` bytes.
-  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
-    return {take(run_bytes_, bytes), stride, bytes, memory::run,
-            stride > 0 ? footprint::own_range : footprint::everything};
-  }
-  /// The address of run_memory after the run, valid until the context is used again.
-  template <class T> T const* result(operand const& of) const {
-    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
+  std::uint16_t bits_;
+};
+
+template <> constexpr bfloat16 round_stochastically<bfloat16>(float value, std::uint32_t random) {
+  if (value != value) return bfloat16(value);
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) + (random & 0xffff);
+  return std::bit_cast<bfloat16>(static_cast<std::uint16_t>(bits >> 16));
+}
+
+template <> struct element_traits<bfloat16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "BF16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+/// The exponents are a float's.
+template <> class std::numeric_limits<tessera::bfloat16> : public std::numeric_limits<float> {
+  static constexpr tessera::bfloat16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::bfloat16>(static_cast<std::uint16_t>(bits));
   }
 
-  /// The place of a local value, by its address; null if it has not been computed.
-  operand const* find_local(void const* address) const {
-    for (int i = 0; i < locals_; ++i)
-      if (local_[i].address == address) return &local_[i].value;
-    return nullptr;
-  }
-  void add_local(void const* address, operand const& value) {
-    if (locals_ == most_locals)
-      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
-    local_[locals_++] = {address, value};
-  }
+ public:
+  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr bool is_iec559 = false;
+  static constexpr tessera::bfloat16 min() noexcept { return of(0x0080); }
+  static constexpr tessera::bfloat16 max() noexcept { return of(0x7f7f); }
+  static constexpr tessera::bfloat16 lowest() noexcept { return of(0xff7f); }
+  static constexpr tessera::bfloat16 epsilon() noexcept { return of(0x3c00); }
+  static constexpr tessera::bfloat16 round_error() noexcept { return of(0x3f00); }
+  static constexpr tessera::bfloat16 infinity() noexcept { return of(0x7f80); }
+  static constexpr tessera::bfloat16 quiet_NaN() noexcept { return of(0x7fc0); }
+  static constexpr tessera::bfloat16 signaling_NaN() noexcept { return of(0x7fa0); }
+  static constexpr tessera::bfloat16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
 
-  int workers() const { return machine_.workers; }
-  machine const& on() const { return machine_; }
-  int steps() const { return steps_; }
-  step const& at(int i) const { return step_[i]; }
+// ---- tessera/core/float16.hpp
+#ifndef TESSERA_SINGLE_CORE_FLOAT16
+#define TESSERA_SINGLE_CORE_FLOAT16
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
 
-  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
-  void schedule();
+namespace tessera { inline namespace TESSERA_ISA {
 
-  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
-  void run(context& ctx);
+template <class T> struct element_traits;
 
-  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
-  template <class Visit> void for_each_tile(Visit&& visit) const {
-    int number = 0;
-    for (int p = 0; p < phases_; ++p)
-      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
-        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
-  }
-  task_description describe(int step, tile const& t) const {
-    task_description d;
-    describe_step(step, t, d);
-    return d;
+/// IEEE's number of two bytes, binary16: 5 bits of exponent and 10 of the fraction, up to 65504. Arithmetic
+/// and comparisons are a float's, into which it converts implicitly; the way back rounds and is explicit.
+///   Rounds to nearest, ties to even, once: also from double. Beyond the largest value lies infinity.
+///   Not-a-number stays one, made quiet, in both directions. Subnormal values, below 2^-14, are kept, here
+///   and in SIMD registers, which give equal bits: as floats they are normal, so that a context's threads
+///   compute with them as with other numbers.
+/// The bits themselves: std::bit_cast to and from std::uint16_t.
+class float16 {
+ public:
+  float16() = default;
+  explicit constexpr float16(float value) : bits_(nearest(value)) {}  // rounding must be said: float16(x)
+  explicit constexpr float16(double value) : bits_(nearest(detail::float_to_odd(value))) {}
+  /// Of integers up to 2^53 in absolute value.
+  explicit constexpr float16(std::integral auto value) : float16(static_cast<double>(value)) {}
+
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  void operator=(Number) = delete;  // rounding must be said: x = float16(number); tensors: y = converted(x)
+
+  constexpr operator float() const {
+    const std::uint32_t sign = (bits_ & 0x8000u) << 16, size = bits_ & 0x7fffu;
+    if (size > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | size << 13);
+    if (size == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
+    if (size >= 0x0400) return std::bit_cast<float>(sign | (size + 0x1c000u) << 13);
+    const float subnormal = static_cast<float>(size) * 0x1p-24f;
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
   }
 
  private:
-  void describe_step(int step, tile const& t, task_description& d) const {
-    step_[step].describe(step_[step].body, t, d);
-    if (step_[step].by == cut::panels) d.panel = t.index;
+  static constexpr std::uint16_t nearest(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    std::uint32_t rounded = 0;
+    if (size > 0x7f800000u)
+      rounded = 0x7e00u | (size >> 13 & 0x3ffu);
+    else if (size >= 0x47800000u)  // 2^16
+      rounded = 0x7c00u;
+    else if (size >= 0x38800000u)  // 2^-14
+      rounded = (size - 0x38000000u + 0xfffu + (size >> 13 & 1)) >> 13;
+    else  // the last bit of this sum is worth 2^-24, that of a subnormal value
+      rounded = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - 0x3f000000u;
+    return static_cast<std::uint16_t>(sign | rounded);
   }
 
-  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
-    static_cast<Body const*>(body)->compute(t);
-  }
-  template <class Body>
-  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
-    static_cast<Body const*>(body)->describe(t, d);
+  std::uint16_t bits_;
+};
+
+/// Of values below 2^-14 the mean is within 2^-40.
+template <> constexpr float16 round_stochastically<float16>(float value, std::uint32_t random) {
+  if (value != value) return float16(value);
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu, added = random & 0xffffu;
+  const std::uint32_t rounded =
+      size < 0x38800000u ? (static_cast<std::uint32_t>(std::bit_cast<float>(size) * 0x1p40f) + added) >> 16
+                         : std::min((size - 0x38000000u + (added >> 3)) >> 13, 0x7c00u);
+  return std::bit_cast<float16>(static_cast<std::uint16_t>(sign | rounded));
+}
+
+template <> struct element_traits<float16> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 2;
+  static constexpr const char* name = "F16";
+};
+
+}}  // namespace tessera::TESSERA_ISA
+
+template <> class std::numeric_limits<tessera::float16> : public std::numeric_limits<float> {
+  static constexpr tessera::float16 of(unsigned bits) noexcept {
+    return std::bit_cast<tessera::float16>(static_cast<std::uint16_t>(bits));
   }
 
-  struct chain {
-    int first, last;  // steps
-    int first_tile;   // within the phase
+ public:
+  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+  static constexpr tessera::float16 min() noexcept { return of(0x0400); }
+  static constexpr tessera::float16 max() noexcept { return of(0x7bff); }
+  static constexpr tessera::float16 lowest() noexcept { return of(0xfbff); }
+  static constexpr tessera::float16 epsilon() noexcept { return of(0x1400); }
+  static constexpr tessera::float16 round_error() noexcept { return of(0x3800); }
+  static constexpr tessera::float16 infinity() noexcept { return of(0x7c00); }
+  static constexpr tessera::float16 quiet_NaN() noexcept { return of(0x7e00); }
+  static constexpr tessera::float16 signaling_NaN() noexcept { return of(0x7d00); }
+  static constexpr tessera::float16 denorm_min() noexcept { return of(0x0001); }
+};
+#endif
+
+// ---- tessera/core/element.hpp
+#ifndef TESSERA_SINGLE_CORE_ELEMENT
+#define TESSERA_SINGLE_CORE_ELEMENT
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The properties of an element; its place in registers is simd::lane's.
+///   accumulator      the type its sums are kept in
+///   features_a_lane  consecutive features that share one lane of a SIMD register (a lane holds four bytes,
+///                    or one double)
+///   name             as in a safetensors file
+template <class T> struct element_traits;
+
+template <> struct element_traits<float> {
+  using accumulator = float;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F32";
+};
+
+template <> struct element_traits<double> {
+  using accumulator = double;
+  static constexpr int features_a_lane = 1;
+  static constexpr const char* name = "F64";
+};
+
+// Of 8 bits, declared for what the compiler says about them without their header.
+class int8;
+template <int ExponentBits> class float8;
+using float8_e4m3 = float8<4>;
+using float8_e5m2 = float8<5>;
+
+/// A number that tensors can hold.
+template <class T>
+concept element = requires {
+  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include
+                        // <tessera/statements/quantised.hpp>
+};
+
+template <element T> using accumulator_t = typename element_traits<T>::accumulator;
+
+static_assert(element<float> && element<double> && element<bfloat16> && element<float16> &&
+              !element<std::int32_t>);
+
+/// The largest relative error of a number rounded to T.
+template <element T>
+inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+
+/// Where a feature of a token stands in its panel, in elements: feature by feature, but for the features that
+/// share a lane, which stand together.
+template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature, std::int64_t token) {
+  constexpr int group = element_traits<T>::features_a_lane;
+  if constexpr (group == 1) return feature * panel_tokens + token;
+  return feature / group * (group * panel_tokens) + token * group + feature % group;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/core/expression.hpp
+#ifndef TESSERA_SINGLE_CORE_EXPRESSION
+#define TESSERA_SINGLE_CORE_EXPRESSION
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a tensor or an expression is laid over features and tokens.
+enum class domain {
+  number,    // one value
+  features,  // one value for each feature
+  tokens,    // one value for each token
+  panels,    // one value for each feature and token
+  blocks,    // a matrix: its stored blocks, and zeros elsewhere
+  values,    // the stored values of a matrix alone
+};
+
+/// A tensor: something with memory that an expression can read, and an assignment can write.
+template <class T>
+concept tensor = requires { typename std::remove_cvref_t<T>::tensor_tag; };
+
+/// A tensor that is a part of another one, and does not own its memory: expressions keep it by value, and an
+/// assignment writes to the other tensor.
+template <class T>
+concept tensor_view = tensor<T> && requires { typename std::remove_cvref_t<T>::view_tag; };
+
+/// A description of a computation, built by operators; building one computes nothing.
+template <class T>
+concept node = requires { typename std::remove_cvref_t<T>::node_tag; };
+
+/// An operand of an expression.
+template <class T>
+concept expression = tensor<T> || node<T>;
+
+/// A tensor with rows and columns exchanged: a factor of a product, and no expression by itself.
+template <class T>
+concept transposition = requires { typename std::remove_cvref_t<T>::transpose_tag; };
+
+/// The right side of `=`: a description, a view, or a number for all values. `assign` refuses a
+/// transposition, and a number for a matrix, with a message that gives the right statement.
+template <class T>
+concept assigned = node<T> || transposition<T> || tensor_view<T> || std::is_arithmetic_v<T>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/pattern.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PATTERN
+#define TESSERA_SINGLE_TENSOR_PATTERN
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The order of the entries of each line of a compressed index (CSR, CSC, BSR): ascending, or any, as SciPy
+/// may leave them; then they are sorted.
+enum class index_order { ascending, any };
+
+namespace detail {
+
+void check_grid(const char* operation, int block_rows, int block_cols);
+
+/// Slots are 32-bit, so a pattern stores fewer than 2^31 blocks.
+void check_stored(const char* operation, std::int64_t stored);
+
+/// Checks the index of a compressed format (CSR, CSC, BSR) and names the position of the first fault.
+///   line, entry    the words of the format: "row" and "column" in CSR, "column" and "row" in CSC
+///   start          where each line begins in `index`, lines + 1 numbers, counted in units of `start_unit`
+///   index          the entries of each line, in this order, 0 … entries - 1, in units of `index_unit`
+template <class Start, class Index>
+TESSERA_COLD void check_compressed(const char* operation, const char* line, const char* entry, int lines,
+                                   int entries, std::span<Start> start, std::span<Index> index,
+                                   std::int64_t start_unit = 1, std::int64_t index_unit = 1,
+                                   index_order order = index_order::ascending) {
+  const auto fail = [&](std::initializer_list<message_part> parts) {
+    throw shape_error(message("[", operation, "] ", message(parts)));
   };
-  struct phase {
-    static constexpr std::size_t most_hooks = 4;
-    int first, last;  // chains
-    int tiles;
-    std::size_t hooks;
-    exec::part_hook hook[most_hooks];  // without duplicates
+  const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
+  check_grid(operation, lines, entries);
+  check_stored(operation, integer(index.size()));
+  if (integer(start.size()) != integer(lines) + 1)
+    fail(
+        {start.size(), " ", line, " starts for ", lines, " ", line, "s: there must be ", integer(lines) + 1});
 
-    void enter_by(exec::part_hook const& around) {
-      for (std::size_t h = 0; h < hooks; ++h)
-        if (hook[h] == around) return;
-      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
-      hook[hooks++] = around;
-    }
-  };
-  int first_step(phase const& p) const { return chain_[p.first].first; }
-  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+  std::int64_t previous = 0;
+  for (std::size_t l = 0; l < start.size(); ++l) {
+    const std::int64_t here = integer(start[l]);
+    if (l == 0 && here != 0) fail({line, " start 0 is ", here, ": the first must be 0"});
+    if (here < previous)
+      fail({line, " start ", l, " is ", here, ", below its predecessor ", previous, ": ", line,
+            " starts never decrease"});
+    if (here % start_unit != 0)
+      fail(
+          {line, " start ", l, " is ", here, ", not a multiple of the ", start_unit, " elements of a block"});
+    previous = here;
+  }
+  if (previous / start_unit != integer(index.size()))
+    fail({"the last ", line, " start counts ", previous / start_unit, " blocks but there are ", index.size(),
+          " ", entry, " numbers: they must be equal"});
 
-  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
-  struct running_plan {
-    plan const& of;
-
-    int tasks(int p) const { return of.phase_[p].tiles; }
-    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
-    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
-      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
-    }
-    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
-      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
-        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
-        t.run_memory = of.run_base_;
-        of.step_[i].compute(of.step_[i].body, t);
-      });
-    }
-    TESSERA_COLD exec::task_description describe(int p, int task) const {
-      exec::task_description d;
-      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
-      return d;
-    }
-  };
-
-  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
-    int c = now.last - 1;
-    while (chain_[c].first_tile > task) --c;
-    const int index = task - chain_[c].first_tile;
-    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
-      const int parts = step_[i].parts;
-      visit(i, tile{index / parts, index % parts, parts});
+  for (std::size_t l = 0, p = 0; l + 1 < start.size(); ++l) {
+    const auto first = p, last = static_cast<std::size_t>(integer(start[l + 1]) / start_unit);
+    for (; p < last; ++p) {
+      const std::int64_t here = integer(index[p]);
+      const auto fail_here = [&](std::initializer_list<message_part> why) {
+        fail({entry, " ", here, " at position ", p, ", in ", line, " ", l, ", ", message(why)});
+      };
+      if (here < 0 || here >= integer(entries) * index_unit)
+        fail_here({"is outside the grid's ", integer(entries) * index_unit, " ", entry, "s"});
+      if (here % index_unit != 0)
+        fail_here({"is not a multiple of the block's ", index_unit, " ", entry, "s"});
+      if (p == first || order == index_order::any) continue;
+      const std::int64_t before = integer(index[p - 1]);
+      if (here == before) fail_here({"repeats its predecessor: list each block once"});
+      if (here < before)
+        fail_here(
+            {"is not above its predecessor ", before, ": sort each ", line, " (index_order::any does)"});
     }
   }
+}
 
-  step& append(step_draft const& made);
+}  // namespace detail
 
-  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
-  /// statements that can be carried together.
-  void move_early();
+/// Which blocks of a grid are stored. Integers only: a pattern knows nothing of block sizes or elements.
+///   The stored blocks are numbered row by row, columns ascending within a row: a block's number is its slot.
+///   An immutable value that is cheap to copy: copies share both indexes and the serial number.
+///   A pattern that stores every block of its grid is dense however it was made, and holds
+///   2 block_rows + block_cols integers. A grid without blocks is dense.
+class pattern {
+ public:
+  /// The dense pattern of a 0 x 0 grid. Allocates nothing: these are all copies of one.
+  pattern() noexcept : data_(std::shared_ptr<const data>(), &no_grid()) {}
 
-  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
-    const std::size_t offset = used;
-    used += round_up<std::size_t>(bytes, 64);
-    return offset;
+  // Only copied, never moved from: every pattern has its data, always.
+  pattern(pattern const&) = default;
+  pattern& operator=(pattern const&) = default;
+
+  /// Every block. Throws shape_error if there are 2^31 or more, before anything is allocated.
+  static pattern dense(int block_rows, int block_cols);
+
+  /// The columns of row i are cols[row_start[i]] … cols[row_start[i + 1] - 1], ascending (CSR). Throws
+  /// shape_error, with the position, for anything else.
+  static pattern from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                           std::vector<std::int32_t> cols);
+
+  /// A pattern from an index that is right by the way it was made: nothing is checked.
+  static pattern from_right_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                 std::vector<std::int32_t> cols);
+
+  int block_rows() const { return data_->block_rows; }
+  int block_cols() const { return data_->block_cols; }
+  std::int64_t blocks() const { return data_->stored; }
+  bool is_dense() const { return data_->is_dense(); }
+  /// Stored blocks ÷ all blocks; 1 for a grid without blocks.
+  double density() const {
+    return is_dense() ? 1.0 : static_cast<double>(blocks()) / block_rows() / block_cols();
   }
 
-  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
-  TESSERA_COLD void leave_out_empty() {
-    int kept = 0;
-    for (int i = 0; i < steps_; ++i) {
-      if (step_[i].tiles == 0) continue;
-      if (kept < i) step_[kept] = step_[i];
-      ++kept;
-    }
-    steps_ = kept;
+  /// Slot of the first block of each row, and blocks() at the end (block_rows + 1); empty when dense.
+  std::span<const std::int32_t> row_start() const { return span_of(data_->row_start); }
+  /// Column of each slot (stored); when dense 0 … block_cols - 1, shared by all rows.
+  std::span<const std::int32_t> cols() const { return span_of(data_->cols); }
+  /// Where each column begins in rows() and col_slots(), and blocks() at the end (block_cols + 1); empty when
+  /// dense.
+  std::span<const std::int32_t> col_start() const { return span_of(data_->col_start); }
+  /// Rows of each column, ascending (stored); when dense 0 … block_rows - 1, shared by all columns.
+  std::span<const std::int32_t> rows() const { return span_of(data_->rows); }
+  /// The slot that belongs to each entry of rows(); when dense that of column 0, to which the column is
+  /// added.
+  std::span<const std::int32_t> col_slots() const { return span_of(data_->col_slots); }
+
+  /// Columns stored in row i, ascending; their slots are first_slot(i), first_slot(i) + 1, …
+  std::span<const std::int32_t> row(int i) const {
+    TESSERA_ASSERT(i >= 0 && i < block_rows(), "callers loop over the rows of the grid");
+    if (is_dense()) return cols();
+    const std::int32_t* const start = data_->row_start.data() + i;
+    return {data_->cols.data() + start[0], data_->cols.data() + start[1]};
+  }
+  std::int64_t first_slot(int i) const {
+    return is_dense() ? std::int64_t{i} * block_cols() : data_->row_start.data()[i];
   }
 
-  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
-  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
-  /// tiles are enough to even out workers of unequal speed.
-  TESSERA_COLD void split_panels() {
-    if (machine_.workers == 1) return;
-    const auto in_worker_memory = [](array_ref<access> all) {
-      for (access const& a : all)
-        if (a.owner == memory::worker) return true;
-      return false;
-    };
-    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
-    for (int i = 0; i < steps_; ++i) {
-      step& s = step_[i];
-      if (in_worker_memory(accesses_of(s))) continue;
-      if (s.by != cut::panels || s.divides == division::never) continue;
-      int most = 2 * machine_.workers;
-      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
-      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
-        if (s.divides != division::freely || may_be_carried(i)) continue;
-        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
-      }
-      s.parts = std::max(1, std::min(most, s.most_parts));
-      s.tiles *= s.parts;
-    }
+  /// Stored blocks of a row, of a column.
+  int row_count(int i) const { return static_cast<int>(row(i).size()); }
+  int col_count(int j) const {
+    TESSERA_ASSERT(j >= 0 && j < block_cols(), "callers loop over the columns of the grid");
+    if (is_dense()) return block_rows();
+    const std::int32_t* const start = data_->col_start.data() + j;
+    return start[1] - start[0];
   }
 
-  /// Whether a step may be carried together with another one, which makes or uses its panels.
-  bool may_be_carried(int at) const {
-    for (int i = 0; i < steps_; ++i)
-      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
-        return true;
-    return false;
+  /// The slot of block (i, j), or -1 if it is not stored or outside the grid.
+  std::int64_t find(int i, int j) const {
+    if (i < 0 || i >= block_rows() || j < 0 || j >= block_cols()) return -1;
+    if (is_dense()) return first_slot(i) + j;
+    const std::span<const std::int32_t> columns = row(i);
+    const auto at = std::lower_bound(columns.begin(), columns.end(), j);
+    return at != columns.end() && *at == j ? first_slot(i) + (at - columns.begin()) : -1;
   }
 
-  /// Moves late steps back, right before the next step that depends on them, so that they do not split
-  /// statements that can be carried together, and several late steps share one barrier.
-  TESSERA_COLD void delay_late_steps() {
-    for (int at = steps_ - 1; at >= 0; --at) {
-      if (step_[at].when != timing::late) continue;
-      int end = at + 1;
-      for (int last; end < steps_; end = last) {
-        last = carried_until(end);
-        relation worst = relation::none;
-        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
-        if (worst != relation::none) break;
-      }
-      move_step(at, end - 1);
-    }
+  /// Calls visit(i, j, slot) for every stored block, in the order of slots.
+  template <class Visit> void for_each(Visit&& visit) const {
+    std::int64_t slot = 0;
+    for (int i = 0; i < block_rows(); ++i)
+      for (const int j : row(i)) visit(i, j, slot++);
   }
 
-  TESSERA_COLD void move_step(int from, int to) {
-    if (from == to) return;
-    const step moved = step_[from];
-    for (; from < to; ++from) step_[from] = step_[from + 1];
-    for (; from > to; --from) step_[from] = step_[from - 1];
-    step_[to] = moved;
+  /// Unlike that of any other pattern of this process except copies of this one; never 0.
+  std::uint64_t serial() const { return data_->serial; }
+  /// A function of the content alone, equal on all machines: of the grid and, unless dense, the index by
+  /// rows, which it reads. FNV-1a on 32-bit words, with a shift that lets high bits reach low ones.
+  std::uint64_t hash() const;
+  /// Memory of both indexes, shared by all copies.
+  std::size_t size_bytes() const {
+    return sizeof(data) + sizeof(std::int32_t) * (row_start().size() + cols().size() + col_start().size() +
+                                                  rows().size() + col_slots().size());
   }
 
-  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
-  array_ref<access> accesses_of(step const& s) const {
-    return {access_ + s.first_access, std::size_t(s.accesses)};
+  /// By content.
+  friend bool operator==(pattern const& a, pattern const& b) {
+    if (a.data_ == b.data_) return true;
+    return a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols() &&
+           a.data_->row_start == b.data_->row_start && a.data_->cols == b.data_->cols;
   }
 
-  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
-  /// and the step that reads it.
-  int carried_until(int first) const {
-    int last = first;
-    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
-      ++last;
-    return last + 1;
-  }
-  bool computes_for_next(step const& s) const {
-    bool writes = false;
-    for (access const& a : accesses_of(s)) {
-      if (a.writes && a.owner != memory::worker) return false;
-      writes |= a.writes;
-    }
-    return writes;
+ private:
+  /// A span from a pointer: that from a vector takes longer to compile, for its concept of ranges.
+  static std::span<const std::int32_t> span_of(std::vector<std::int32_t> const& numbers) {
+    return {numbers.data(), numbers.size()};
   }
 
-  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
-  TESSERA_COLD void require_same_tiles(int first, int last) const {
-    for (int i = first; i < last; ++i)
-      for (int k = first; k < i; ++k)
-        if (relate(step_[k], step_[i]) == relation::anywhere)
-          throw shape_error(
-              "[=] the destination and an operand share memory, but are not at one place: store the "
-              "result in a tensor of its own");
-  }
+  struct data {
+    data(int row_number, int col_number, std::int64_t stored_number)
+        : block_rows(row_number), block_cols(col_number), stored(stored_number) {}
 
-  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
-  TESSERA_COLD void place(int first, int last) {
-    require_same_tiles(first, last);
-    step const& s = step_[first];
-    // A barrier separates early steps, which prepare operands, from the other steps.
-    const auto is_early = [](step const& of) { return of.when == timing::early; };
-    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
-    bool side_by_side = !alone, carried = false;
-    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
-      step const& head = step_[chain_[c].first];
-      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
-                         head.parts == 1 && s.parts == 1;
-      relation worst = relation::none;
-      for (int i = chain_[c].first; i < chain_[c].last; ++i)
-        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
-      if (alike && worst != relation::anywhere)
-        carried = true;
-      else if (worst != relation::none)
-        side_by_side = false;
-    }
-    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
-    phase& now = phase_[phases_ - 1];
-    if (!side_by_side || !carried) {
-      chain_[chains_++] = {first, first, now.tiles};
-      now.last = chains_;
-      now.tiles += s.tiles;
-    }
-    chain_[chains_ - 1].last = last;
-    require_worker_memory_of_own_chain(first, last);
-  }
+    int block_rows, block_cols;
+    std::int64_t stored;
+    std::vector<std::int32_t> row_start, cols, col_start, rows, col_slots;  // as the accessors say
+    std::uint64_t serial = 1;                                               // unless it gets its own
 
-  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
-  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
-    for (int i = first; i < last; ++i)
-      for (access const& read : accesses_of(step_[i])) {
-        if (read.writes || read.owner != memory::worker) continue;
-        bool found = false;
-        for (int c = chain_[chains_ - 1].first; c < i; ++c)
-          for (access const& written : accesses_of(step_[c]))
-            found |= written.writes && overlap(written, read);
-        if (!found)
-          throw error(
-              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
-              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
-              "the statements that use it one after the other");
-      }
-  }
+    bool is_dense() const { return row_start.empty(); }
 
-  struct local {
-    void const* address;
-    operand value;
+    /// Derives the index by columns from that by rows: a counting sort, which keeps rows ascending.
+    void index_columns();
   };
 
-  machine machine_;
-  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
-  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
-  std::uintptr_t run_base_ = 0;
-  // Unused elements stay uninitialised, because a plan is built for every run.
-  union {
-    step step_[most_steps];
-  };
-  union {
-    access access_[most_accesses];
-  };
-  chain chain_[most_steps];
-  phase phase_[most_steps];
-  local local_[most_locals];
+  explicit pattern(data&& content);
+
+  static data const& no_grid() noexcept;
+
+  /// 0, step, 2 step, …
+  static std::vector<std::int32_t> counting(int count, std::int32_t step);
+
+  inline static std::atomic<std::uint64_t> next_serial_{2};
+  std::shared_ptr<const data> data_;
 };
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY void plan::schedule() {
-  leave_out_empty();
-  split_panels();
-  delay_late_steps();
-  chains_ = phases_ = 0;
-  for (int first = 0, last; first < steps_; first = last) {
-    last = carried_until(first);
-    place(first, last);
-  }
-  for (int p = 0; p < phases_; ++p)
-    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
-      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void check_grid(const char* operation, int block_rows, int block_cols) {
+  if (block_rows < 0 || block_cols < 0)
+    throw shape_error(message("[", operation, "] a grid of ", block_rows, " x ", block_cols,
+                              ": neither number may be negative"));
 }
 
-TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
-  schedule();
-  ctx.reserve_scratch(worker_bytes_);
-  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-  ctx.run_phases(phases_, running_plan{*this});
+TESSERA_COLD TESSERA_BODY void check_stored(const char* operation, std::int64_t stored) {
+  if (stored > std::numeric_limits<std::int32_t>::max())
+    throw shape_error(message("[", operation, "] ", stored,
+                              " stored blocks are more than 2147483647: use larger blocks, or fewer"));
 }
 
-TESSERA_BODY step& plan::append(step_draft const& made) {
-  if (steps_ == most_steps)
-    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
-  if (accesses_ + made.accesses > most_accesses)
-    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
-  step& s = *new (&step_[steps_++]) step(made);
-  s.first_access = accesses_;
-  s.accesses = made.accesses;
-  for (access const& a : made.all()) access_[accesses_++] = a;
-  require_in_place(made.all());
-  return s;
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY pattern pattern::dense(int block_rows, int block_cols) {
+  detail::check_grid("pattern::dense", block_rows, block_cols);
+  const std::int64_t stored = std::int64_t{block_rows} * block_cols;
+  detail::check_stored("pattern::dense", stored);
+  data all(block_rows, block_cols, stored);
+  all.cols = counting(block_cols, 1);
+  all.rows = counting(block_rows, 1);
+  all.col_slots = counting(block_rows, block_cols);
+  return pattern(std::move(all));
 }
 
-TESSERA_COLD TESSERA_BODY void plan::move_early() {
-  int at = steps_ - 1;
-  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
-  move_step(steps_ - 1, at);
+TESSERA_BODY pattern pattern::from_rows(int block_rows, int block_cols, std::vector<std::int32_t> row_start,
+                                        std::vector<std::int32_t> cols) {
+  detail::check_compressed("pattern::from_rows", "row", "column", block_rows, block_cols, span_of(row_start),
+                           span_of(cols));
+  return from_right_rows(block_rows, block_cols, std::move(row_start), std::move(cols));
+}
+
+TESSERA_BODY pattern pattern::from_right_rows(int block_rows, int block_cols,
+                                              std::vector<std::int32_t> row_start,
+                                              std::vector<std::int32_t> cols) {
+  const auto stored = static_cast<std::int64_t>(cols.size());
+  if (stored == std::int64_t{block_rows} * block_cols) return dense(block_rows, block_cols);
+  data some(block_rows, block_cols, stored);
+  some.row_start = std::move(row_start);
+  some.cols = std::move(cols);
+  some.index_columns();
+  return pattern(std::move(some));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t pattern::hash() const {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  const auto add = [&h](std::int32_t n) {
+    h = (h ^ static_cast<std::uint32_t>(n)) * 0x100000001b3u;
+    h ^= h >> 32;
+  };
+  add(block_rows());
+  add(block_cols());
+  if (is_dense()) return h;
+  for (const std::int32_t n : row_start()) add(n);
+  for (const std::int32_t n : cols()) add(n);
+  return h;
+}
+
+TESSERA_BODY void pattern::data::index_columns() {
+  col_start = std::vector<std::int32_t>(static_cast<std::size_t>(block_cols) + 1);
+  rows = std::vector<std::int32_t>(cols.size());
+  col_slots = std::vector<std::int32_t>(cols.size());
+  std::int32_t* const start = col_start.data();
+  for (const std::int32_t j : cols) ++start[j + 1];
+  for (int j = 0; j < block_cols; ++j) start[j + 1] += start[j];
+  std::vector<std::int32_t> next(col_start);
+  for (int i = 0; i < block_rows; ++i)
+    for (std::int32_t slot = row_start.data()[i]; slot < row_start.data()[i + 1]; ++slot) {
+      const std::int32_t at = next.data()[cols.data()[slot]]++;
+      rows.data()[at] = i;
+      col_slots.data()[at] = slot;
+    }
+}
+
+TESSERA_COLD TESSERA_BODY pattern::pattern(data&& content) {
+  content.serial = next_serial_.fetch_add(1, std::memory_order_relaxed);
+  data_ = std::make_shared<const data>(std::move(content));
+}
+
+TESSERA_BODY pattern::data const& pattern::no_grid() noexcept {
+  static const data none(0, 0, 0);
+  return none;
+}
+
+TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t step) {
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(count));
+  std::int32_t i = 0;
+  for (std::int32_t& n : numbers) n = step * i++;
+  return numbers;
 }
 
 #endif
 
-}}}  // namespace tessera::TESSERA_ISA::eval
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/expr/node.hpp
@@ -5605,6 +4728,884 @@ TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from)
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/core/range.hpp
+#ifndef TESSERA_SINGLE_CORE_RANGE
+#define TESSERA_SINGLE_CORE_RANGE
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// first … last - 1
+struct range {
+  int first, last;
+  int size() const { return last - first; }
+};
+
+/// The share of a part if 0 … count - 1 are dealt to `parts` parts.
+constexpr range part_of(int count, int part, int parts) {
+  const auto before = [&](int p) { return static_cast<int>(std::int64_t{count} * p / parts); };
+  return {before(part), before(part + 1)};
+}
+
+/// Of `size` numbers that stand in groups of `group`, how many stand in some of these groups.
+constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size) {
+  const auto before = [&](int g) { return std::int64_t{g} * group < size ? std::int64_t{g} * group : size; };
+  return before(groups.last) - before(groups.first);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/eval/step.hpp
+#ifndef TESSERA_SINGLE_EVAL_STEP
+#define TESSERA_SINGLE_EVAL_STEP
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// writes, and a body, of a type for each kind of step, that computes a tile and describes it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+using exec::memory;
+using exec::task_description;
+using exec::touched_bytes;
+
+/// The kind of tile of a step. Only steps that are cut alike can be carried together.
+enum class cut : std::uint8_t {
+  panels,  // a panel of tokens, or a range of its features when panels are few
+  lines,   // a range of block rows, or of features, for all tokens
+  values,  // a range of stored values
+};
+
+/// The part of an operand that a tile may touch.
+enum class footprint : std::uint8_t {
+  own_range,
+  own_rows,  // of its tokens, in rows of tokens
+  everything
+};
+
+/// Memory that a step reads or writes.
+struct operand {
+  std::uintptr_t at;  // an address in the user's memory, or an offset in other memory
+  std::size_t
+      stride;         // bytes from a panel, or a range of values, to the next one; 0: all tiles begin at `at`
+  std::size_t bytes;  // of the whole operand
+  memory owner;
+  footprint touches;
+
+  friend bool operator==(operand const&, operand const&) = default;
+};
+
+/// True if two operands share memory.
+inline bool overlap(operand const& a, operand const& b) {
+  return a.owner == b.owner && a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+/// Where two operands share memory: nowhere, at equal tiles only, or anywhere.
+enum class relation : std::uint8_t { none, same_tile, anywhere };
+
+/// Of operands whose tiles touch their own ranges: slices of one tensor may lie between each other.
+relation shared_tiles(operand const& a, operand const& b);
+
+/// The part of a step to compute, and the addresses of its memory.
+struct tile {
+  std::int64_t index;       // number of the panel, or of the range of lines or values
+  int part = 0, parts = 1;  // part `part` of `parts` of a panel's features
+  std::uintptr_t worker_memory = 0, run_memory = 0;
+
+  /// The address of the tile's part of an operand.
+  template <class T> T* address(operand const& of) const { return address<T>(of, index); }
+  template <class T> T* address(operand const& of, std::int64_t position) const {
+    const std::uintptr_t base = of.owner == memory::user     ? 0
+                                : of.owner == memory::worker ? worker_memory
+                                                             : run_memory;
+    return reinterpret_cast<T*>(base + of.at + of.stride * std::size_t(position));
+  }
+};
+
+/// Whether the features of a panel may be several tiles.
+enum class division : std::uint8_t {
+  never,
+  if_uneven,  // only if threads would otherwise have unequal shares
+  freely      // at no cost, so also to even out threads of unequal speed
+};
+
+/// The position of a step among steps that it does not depend on.
+enum class timing : std::uint8_t {
+  in_order,
+  early,  // prepares an operand: before statements that can be carried together begin
+  late,   // as late as possible: right before the next step that depends on it
+};
+
+/// The cut and the timing of a step.
+struct step_form {
+  char const* kind;  // for accounts
+  cut by;
+  timing when = timing::in_order;
+  division divides = division::if_uneven;
+  int tiles = 0;
+  int most_parts = 1;                       // parts into which a panel can be divided
+  exec::part_hook const* around = nullptr;  // set-up of a thread that its engine needs
+};
+
+/// A step: the data that scheduling needs, and a body with the rest, whose type belongs to the kind of step.
+struct step : step_form {
+  static constexpr std::size_t body_bytes = 640;
+
+  int parts = 1;                       // parts into which a panel is divided
+  int first_access = 0, accesses = 0;  // in the plan's list
+  void (*compute)(void const* body, tile const&) noexcept = nullptr;
+  void (*describe)(void const* body, tile const&, task_description&) = nullptr;
+  alignas(16) std::byte body[body_bytes];
+
+  explicit step(step_form const& form) : step_form(form) {}
+};
+
+/// Whether two steps have the same tiles.
+inline bool cut_alike(step const& a, step const& b) {
+  return a.by == b.by && a.tiles == b.tiles && a.parts == b.parts;
+}
+
+/// An operand that a step reads or writes.
+struct access : operand {
+  bool writes;
+};
+
+/// Where two steps touch shared memory that one of them writes, by what each reads and writes.
+relation shared_tiles(array_ref<access> a, array_ref<access> b);
+
+/// Throws shape_error if a step reads a slice of the tensor that it writes at other places than it writes, or
+/// another tensor in the same memory, which may be borrowed.
+void require_in_place(array_ref<access> all);
+
+/// A step under construction.
+struct step_draft : step_form {
+  static constexpr int most_accesses = int(step::body_bytes / sizeof(operand)) + 2;
+  int accesses = 0;
+  access accessed[most_accesses];
+
+  step_draft(char const* of_kind, cut cut_by) : step_form{of_kind, cut_by} {}
+
+  operand const& reads(operand const& o) { return add(o, false); }
+  operand const& writes(operand const& o) { return add(o, true); }
+  array_ref<access> all() const { return {accessed, std::size_t(accesses)}; }
+
+ private:
+  operand const& add(operand const& o, bool is_written);
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(operand const& a, operand const& b) {
+  if (!overlap(a, b)) return relation::none;
+  if (a.touches == footprint::everything || b.touches == footprint::everything || a.stride != b.stride)
+    return relation::anywhere;
+  if (a.stride == 0) return relation::same_tile;
+  const auto stride = std::int64_t(a.stride), apart = std::int64_t(a.at) - std::int64_t(b.at);
+  const auto tiles = [&](operand const& o) { return ceil_div(std::int64_t(o.bytes), stride); };
+  const auto width = [&](operand const& o) {
+    const std::int64_t last = std::int64_t(o.bytes) - (tiles(o) - 1) * stride;
+    if (o.touches != footprint::own_rows || tiles(o) == 1) return last;
+    const std::int64_t row = stride / panel_tokens;  // the last tile may have fewer
+    return stride - row + (last - 1) % row + 1;
+  };
+  // Tile i of a and tile j of b share memory if their distance, apart + (i - j) stride, is small enough.
+  relation all = relation::none;
+  const std::int64_t nearest = -apart / stride;
+  for (std::int64_t k = std::max(nearest - 2, 1 - tiles(b)); k <= std::min(nearest + 2, tiles(a) - 1); ++k)
+    if (const std::int64_t distance = apart + k * stride; -width(a) < distance && distance < width(b))
+      all = std::max(all, k == 0 ? relation::same_tile : relation::anywhere);
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY relation shared_tiles(array_ref<access> a, array_ref<access> b) {
+  relation all = relation::none;
+  for (access const& x : a)
+    for (access const& y : b)
+      if (x.writes || y.writes) all = std::max(all, shared_tiles(x, y));
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void require_in_place(array_ref<access> all) {
+  for (access const& to : all)
+    for (access const& from : all) {
+      if (!to.writes || from.writes || to.owner != memory::user) continue;
+      if (to.stride != from.stride && (to.at != from.at || to.bytes != from.bytes) && overlap(to, from))
+        throw shape_error(
+            "[=] the destination overlaps an operand, which is another tensor: store the result in memory of "
+            "its own");
+      if (to.stride > 0 && to.stride == from.stride && to.at != from.at &&
+          shared_tiles(to, from) != relation::none)
+        throw shape_error(
+            "[=] the destination and an operand are slices of one tensor that overlap, but are not one: "
+            "store the result in a tensor of its own");
+    }
+}
+
+TESSERA_BODY operand const& step_draft::add(operand const& o, bool is_written) {
+  if (accesses == most_accesses)
+    throw error(message("[run] a statement with more than ", most_accesses, " operands: split it in two"));
+  return accessed[accesses++] = {o, is_written};
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/kernels/block_index.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#define TESSERA_SINGLE_KERNELS_BLOCK_INDEX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The stored blocks of one line of a matrix.
+struct block_line {
+  std::int32_t const* columns;  // block column of each, ascending
+  int count;
+  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
+  std::int64_t slot_offset;
+
+  std::span<std::int32_t const> all_columns() const { return {columns, std::size_t(count)}; }
+  /// The slot in W of block b of a line of Wᵀ.
+  std::int64_t slot(int b) const { return slots_in_w[b] + slot_offset; }
+};
+
+/// The columns of a line from `first` on, before `last`.
+inline std::span<std::int32_t const> columns_between(block_line const& line, int first, int last) {
+  const auto all = line.all_columns();
+  if (all.empty() || (all.front() >= first && all.back() < last)) return all;  // no part of several
+  return {std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), last)};
+}
+
+/// The pattern of a matrix as kernels see it, line by line. Lines of W are its block rows. Lines of Wᵀ are
+/// block columns of W: their `columns` are block rows of W, and their `slots_in_w` say where the blocks stand
+/// in W. The index of a dense matrix has one line, which stands for all: no other kernel asks whether a
+/// matrix is dense.
+class block_index {
+ public:
+  block_index() = default;
+  /// Line i stores blocks starts[i] … starts[i + 1] - 1 of `columns` and `slots_in_w`.
+  static constexpr block_index sparse(int lines, int width, std::int32_t const* starts,
+                                      std::int32_t const* columns, std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, starts, columns, slots_in_w};
+  }
+  /// Every line stores the blocks 0 … width - 1 of `columns`. `slots_in_w` are the slots of line 0; block b
+  /// of line i has slot slots_in_w[b] + i.
+  static constexpr block_index dense(int lines, int width, std::int32_t const* columns,
+                                     std::int32_t const* slots_in_w = nullptr) {
+    return {lines, width, nullptr, columns, slots_in_w};
+  }
+
+  int lines() const { return lines_; }
+  /// Block columns of the grid.
+  int width() const { return width_; }
+  block_line line(int i) const {
+    if (!starts_) return {columns_, width_, place_of(i), slots_, i};
+    const std::int32_t first = starts_[i];
+    return {columns_ + first, starts_[i + 1] - first, place_of(i), slots_ ? slots_ + first : nullptr, 0};
+  }
+  /// Blocks stored by the lines before line i; i may be the number of lines.
+  std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
+  /// Where line i begins in memory, in blocks; i may be the number of lines.
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
+  std::int64_t blocks(int first_line, int last_line) const {
+    return blocks_before(last_line) - blocks_before(first_line);
+  }
+  std::int64_t blocks() const { return blocks_before(lines_); }
+  /// The line that stores a block, by the block's number in the order of the lines.
+  int line_of(std::int64_t block) const {
+    int low = 0, high = lines_ - 1;
+    while (low < high)
+      if (const int middle = (low + high) / 2; blocks_before(middle + 1) <= block)
+        low = middle + 1;
+      else
+        high = middle;
+    return low;
+  }
+  /// The lines of a part: whole groups of `group_lines` lines. All parts have about equal work, where a line
+  /// counts as one block more than it stores.
+  range lines_of_part(int part, int parts, int group_lines = 1) const {
+    const int groups = ceil_div(lines_, group_lines);
+    const auto line_of_group = [&](int group) { return std::min(lines_, group * group_lines); };
+    const auto first_of = [&](int p) {
+      const auto work_before = [&](int line) { return blocks_before(line) + line; };
+      const std::int64_t wanted = work_before(lines_) * p / parts;
+      int low = 0, high = groups;
+      while (low < high)
+        if (const int middle = (low + high) / 2; work_before(line_of_group(middle)) < wanted)
+          low = middle + 1;
+        else
+          high = middle;
+      return line_of_group(low);
+    };
+    return {first_of(part), first_of(part + 1)};
+  }
+  /// Whether some block is absent: single elements are then multiplied by ordered_product.
+  bool is_sparse() const { return starts_ != nullptr; }
+  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  bool has_slots() const { return slots_ != nullptr; }
+  /// The same lines, with room for so many more blocks after each in memory.
+  block_index with_room(int blocks) const {
+    block_index roomy = *this;
+    roomy.room_ = blocks;
+    return roomy;
+  }
+  /// The index of a copy of the blocks in the order of the lines.
+  block_index in_order() const {
+    block_index ordered = *this;
+    ordered.slots_ = nullptr;
+    return ordered;
+  }
+
+ private:
+  constexpr block_index(int lines, int width, std::int32_t const* starts, std::int32_t const* columns,
+                        std::int32_t const* slots_in_w)
+      : starts_(starts), columns_(columns), slots_(slots_in_w), lines_(lines), width_(width) {}
+
+  std::int32_t const* starts_ = nullptr;  // null if every block is stored
+  std::int32_t const* columns_ = nullptr;
+  std::int32_t const* slots_ = nullptr;
+  int lines_ = 0, width_ = 0, room_ = 0;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/operands.hpp
+#ifndef TESSERA_SINGLE_EVAL_OPERANDS
+#define TESSERA_SINGLE_EVAL_OPERANDS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+// Tensors as operands of steps, and the bytes that a tile touches of them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+class plan;
+
+/// Values of one tile of a statement on stored values.
+inline constexpr std::int64_t values_a_tile = 1024;
+
+/// A tensor that each tile may read or write everywhere.
+template <class Tensor> operand all_of(Tensor const& tensor) {
+  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
+          footprint::everything};
+}
+/// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
+template <class Tensor> operand by_panel(Tensor const& tensor) {
+  using E = typename Tensor::value_type;
+  operand o = all_of(tensor);
+  if constexpr (Tensor::laid_over == domain::panels || Tensor::laid_over == domain::tokens) {
+    o.touches = footprint::own_range;
+    if constexpr (Tensor::laid_over == domain::panels)
+      o.stride = std::size_t(tensor.panel_stride()) * sizeof(E);
+    else
+      o.stride = panel_tokens * sizeof(E);
+  }
+  return o;
+}
+/// Whether the elements of an activation stand in panels; if not, a step brings them there.
+template <class Tensor>
+inline constexpr bool in_panels =
+    Tensor::laid_over != domain::panels || requires(Tensor const& x) { x.panel(0); };
+
+/// A tensor of which a tile touches its own range of stored values.
+template <class Tensor> operand by_values(Tensor const& tensor) {
+  operand o = all_of(tensor);
+  o.touches = footprint::own_range;
+  o.stride = values_a_tile * sizeof(typename Tensor::value_type);
+  return o;
+}
+
+/// A pattern as kernels see it, row by row, or column by column for the transpose.
+inline kernels::block_index index_of(pattern const& p, bool transposed = false) {
+  using kernels::block_index;
+  const int rows = p.block_rows(), cols = p.block_cols();
+  if (p.is_dense())
+    return transposed ? block_index::dense(cols, rows, p.rows().data(), p.col_slots().data())
+                      : block_index::dense(rows, cols, p.cols().data());
+  return transposed
+             ? block_index::sparse(cols, rows, p.col_start().data(), p.rows().data(), p.col_slots().data())
+             : block_index::sparse(rows, cols, p.row_start().data(), p.cols().data());
+}
+
+/// The number of tokens of a panel.
+inline int tokens_of(std::int64_t panel, std::int64_t tokens) {
+  return int(std::min<std::int64_t>(panel_tokens, tokens - panel * panel_tokens));
+}
+
+/// Part `part` of `parts` of the features of a panel, in multiples of 16.
+inline range granules_of(std::int64_t features, int part, int parts) {
+  const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), part, parts);
+  return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+}
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  operand const& computed_in() const { return at; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> Body const& finished(Body const& body) const { return body; }
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
+/// its own.
+template <class E> std::size_t panel_bytes(std::int64_t features) {
+  return std::size_t(round_up<std::int64_t>(features, granule) + granule) * panel_tokens * sizeof(E);
+}
+
+/// Zeroes the padding features of a panel that is no tensor's: padding of tensors is always zero.
+template <class T> void clear_padding(operand const& to, std::int64_t features, T* panel, tile const& t) {
+  if (to.owner == memory::user || t.part + 1 < t.parts) return;
+  const auto written = round_up<std::int64_t>(features, element_traits<T>::features_a_lane);
+  for (std::int64_t f = features; f < written; ++f)
+    for (int token = 0; token < panel_tokens; ++token) panel[place_in_panel<T>(f, token)] = T(0);
+  std::fill(panel + written * panel_tokens, panel + round_up<std::int64_t>(features, granule) * panel_tokens,
+            T(0));
+}
+
+/// The bytes of features [first, last), extended to whole lanes, and of the first tokens of a panel at
+/// address `panel`.
+template <class E>
+TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std::int64_t first,
+                                         std::int64_t last, int tokens) {
+  constexpr int group = element_traits<E>::features_a_lane;
+  const std::int64_t lanes = ceil_div<std::int64_t>(last, group) - first / group;
+  const std::int64_t lane = group * std::int64_t(sizeof(E));
+  return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
+          lane * panel_tokens};
+}
+/// Where the tile's part of an operand begins: the address or offset in touched_bytes.
+inline std::uintptr_t place_of(operand const& o, tile const& t) {
+  return o.at + o.stride * std::size_t(t.index);
+}
+void read_once(task_description& d, touched_bytes const& bytes);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void read_once(task_description& d, touched_bytes const& bytes) {
+  for (touched_bytes const& known : d.reads)
+    if (known == bytes) return;
+  if (bytes.all() > 0) d.read(bytes);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/eval/plan.hpp
+#ifndef TESSERA_SINGLE_EVAL_PLAN
+#define TESSERA_SINGLE_EVAL_PLAN
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The steps of a run in the order of the program, cut into phases. Steps that may be carried together panel
+/// by panel are one chain, chains that do not touch each other's results stand side by side in one phase, and
+/// a barrier ends a phase. Lives on the stack of `run`.
+class plan {
+ public:
+  static constexpr int most_steps = 40, most_locals = 16, most_accesses = 400;
+  /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
+  static constexpr int tiles_a_worker = 32;
+
+  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  plan(plan const&) = delete;
+  plan& operator=(plan const&) = delete;
+
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
+  template <class Body> void add(step_draft const& made, Body const& body) {
+    static_assert(sizeof(Body) <= step::body_bytes,
+                  "this statement has too many operands: split it, or name a part of it with local(…)");
+    static_assert(alignof(Body) <= 16 && std::is_trivially_copyable_v<Body>, "steps are moved as bytes");
+    if constexpr (sizeof(Body) <= step::body_bytes) {
+      step& s = append(made);
+      new (s.body) Body(body);
+      s.compute = compute_body<Body>;
+      s.describe = describe_body<Body>;
+      if (s.when == timing::early) move_early();
+    }
+  }
+
+  /// Memory of one worker for the length of one task.
+  operand worker_memory(std::size_t bytes) {
+    return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
+  }
+  /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
+  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels) {
+    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+    const auto stride = round_up<std::size_t>(bytes, 64);
+    return run_memory(stride * std::size_t(panels), stride);
+  }
+  /// Memory that all workers share to the end of the run. A tile may touch all of it, or, if `stride` > 0,
+  /// its own `stride` bytes.
+  operand run_memory(std::size_t bytes, std::size_t stride = 0) {
+    return {take(run_bytes_, bytes), stride, bytes, memory::run,
+            stride > 0 ? footprint::own_range : footprint::everything};
+  }
+  /// The address of run_memory after the run, valid until the context is used again.
+  template <class T> T const* result(operand const& of) const {
+    return tile{0, 0, 1, 0, run_base_}.address<T const>(of);
+  }
+
+  /// The place of a local value, by its address; null if it has not been computed.
+  operand const* find_local(void const* address) const {
+    for (int i = 0; i < locals_; ++i)
+      if (local_[i].address == address) return &local_[i].value;
+    return nullptr;
+  }
+  void add_local(void const* address, operand const& value) {
+    if (locals_ == most_locals)
+      throw error(message("[run] more than ", most_locals, " local values in one run: split it in two"));
+    local_[locals_++] = {address, value};
+  }
+
+  int workers() const { return machine_.workers; }
+  machine const& on() const { return machine_; }
+  int steps() const { return steps_; }
+  step const& at(int i) const { return step_[i]; }
+
+  /// Cuts the steps into tiles and phases. Throws error if the steps cannot stand in one run.
+  void schedule();
+
+  /// Schedules and computes all steps. Throws before anything is computed, or not at all.
+  void run(context& ctx);
+
+  /// Calls visit(phase, task, step, tile) for every tile of a scheduled plan, task by task.
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    int number = 0;
+    for (int p = 0; p < phases_; ++p)
+      for (int t = 0; t < phase_[p].tiles; ++t, ++number)
+        for_each_step_of(phase_[p], t, [&](int i, tile const& now) { visit(p, number, i, now); });
+  }
+  task_description describe(int step, tile const& t) const {
+    task_description d;
+    describe_step(step, t, d);
+    return d;
+  }
+
+ private:
+  void describe_step(int step, tile const& t, task_description& d) const {
+    step_[step].describe(step_[step].body, t, d);
+    if (step_[step].by == cut::panels) d.panel = t.index;
+  }
+
+  template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
+    static_cast<Body const*>(body)->compute(t);
+  }
+  template <class Body>
+  TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
+    static_cast<Body const*>(body)->describe(t, d);
+  }
+
+  struct chain {
+    int first, last;  // steps
+    int first_tile;   // within the phase
+  };
+  struct phase {
+    static constexpr std::size_t most_hooks = 4;
+    int first, last;  // chains
+    int tiles;
+    std::size_t hooks;
+    exec::part_hook hook[most_hooks];  // without duplicates
+
+    void enter_by(exec::part_hook const& around) {
+      for (std::size_t h = 0; h < hooks; ++h)
+        if (hook[h] == around) return;
+      TESSERA_ASSERT(hooks < most_hooks, "there are fewer engines");
+      hook[hooks++] = around;
+    }
+  };
+  int first_step(phase const& p) const { return chain_[p.first].first; }
+  int last_step(phase const& p) const { return chain_[p.last - 1].last; }
+
+  /// A scheduled plan as a context runs it. A task of a phase is one tile index of all steps of a chain.
+  struct running_plan {
+    plan const& of;
+
+    int tasks(int p) const { return of.phase_[p].tiles; }
+    array_ref<exec::part_hook> hooks(int p) const { return {of.phase_[p].hook, of.phase_[p].hooks}; }
+    void for_each_kind(int p, function_ref<void(char const*)> visit) const {
+      for (int i = of.first_step(of.phase_[p]); i < of.last_step(of.phase_[p]); ++i) visit(of.step_[i].kind);
+    }
+    [[gnu::noinline]] void compute(int p, int task, std::byte* scratch) const {
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile t) {
+        t.worker_memory = reinterpret_cast<std::uintptr_t>(scratch);
+        t.run_memory = of.run_base_;
+        of.step_[i].compute(of.step_[i].body, t);
+      });
+    }
+    TESSERA_COLD exec::task_description describe(int p, int task) const {
+      exec::task_description d;
+      of.for_each_step_of(of.phase_[p], task, [&](int i, tile const& t) { of.describe_step(i, t, d); });
+      return d;
+    }
+  };
+
+  template <class Visit> void for_each_step_of(phase const& now, int task, Visit&& visit) const {
+    int c = now.last - 1;
+    while (chain_[c].first_tile > task) --c;
+    const int index = task - chain_[c].first_tile;
+    for (int i = chain_[c].first; i < chain_[c].last; ++i) {
+      const int parts = step_[i].parts;
+      visit(i, tile{index / parts, index % parts, parts});
+    }
+  }
+
+  step& append(step_draft const& made);
+
+  /// Moves the newest step forward, right behind the last step that it depends on, so that it does not split
+  /// statements that can be carried together.
+  void move_early();
+
+  static std::uintptr_t take(std::size_t& used, std::size_t bytes) {
+    const std::size_t offset = used;
+    used += round_up<std::size_t>(bytes, 64);
+    return offset;
+  }
+
+  /// Drops steps without tiles: chains are contiguous, so such a step would split a chain.
+  TESSERA_COLD void leave_out_empty() {
+    int kept = 0;
+    for (int i = 0; i < steps_; ++i) {
+      if (step_[i].tiles == 0) continue;
+      if (kept < i) step_[kept] = step_[i];
+      ++kept;
+    }
+    steps_ = kept;
+  }
+
+  /// Divides the features of a panel into several tiles when panels are few, or divide badly among the
+  /// workers. A step whose division costs nothing, and that is not carried with others, is divided until its
+  /// tiles are enough to even out workers of unequal speed.
+  TESSERA_COLD void split_panels() {
+    if (machine_.workers == 1) return;
+    const auto in_worker_memory = [](array_ref<access> all) {
+      for (access const& a : all)
+        if (a.owner == memory::worker) return true;
+      return false;
+    };
+    if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
+    for (int i = 0; i < steps_; ++i) {
+      step& s = step_[i];
+      if (in_worker_memory(accesses_of(s))) continue;
+      if (s.by != cut::panels || s.divides == division::never) continue;
+      int most = 2 * machine_.workers;
+      const int busiest = ceil_div(s.tiles, machine_.workers) * machine_.workers;
+      if (busiest * 8 <= s.tiles * 9) {  // at most 12.5 % of the time is lost
+        if (s.divides != division::freely || may_be_carried(i)) continue;
+        most = std::min(most, ceil_div(tiles_a_worker * machine_.workers, s.tiles));
+      }
+      s.parts = std::max(1, std::min(most, s.most_parts));
+      s.tiles *= s.parts;
+    }
+  }
+
+  /// Whether a step may be carried together with another one, which makes or uses its panels.
+  bool may_be_carried(int at) const {
+    for (int i = 0; i < steps_; ++i)
+      if (i != at && step_[i].by == cut::panels && relate(step_[i], step_[at]) == relation::same_tile)
+        return true;
+    return false;
+  }
+
+  /// Moves late steps back, right before the next step that depends on them, so that they do not split
+  /// statements that can be carried together, and several late steps share one barrier.
+  TESSERA_COLD void delay_late_steps() {
+    for (int at = steps_ - 1; at >= 0; --at) {
+      if (step_[at].when != timing::late) continue;
+      int end = at + 1;
+      for (int last; end < steps_; end = last) {
+        last = carried_until(end);
+        relation worst = relation::none;
+        for (int i = end; i < last; ++i) worst = std::max(worst, relate(step_[at], step_[i]));
+        if (worst != relation::none) break;
+      }
+      move_step(at, end - 1);
+    }
+  }
+
+  TESSERA_COLD void move_step(int from, int to) {
+    if (from == to) return;
+    const step moved = step_[from];
+    for (; from < to; ++from) step_[from] = step_[from + 1];
+    for (; from > to; --from) step_[from] = step_[from - 1];
+    step_[to] = moved;
+  }
+
+  relation relate(step const& a, step const& b) const { return shared_tiles(accesses_of(a), accesses_of(b)); }
+  array_ref<access> accesses_of(step const& s) const {
+    return {access_ + s.first_access, std::size_t(s.accesses)};
+  }
+
+  /// The end of the steps from `first` on that belong together: steps that write only to the worker's memory,
+  /// and the step that reads it.
+  int carried_until(int first) const {
+    int last = first;
+    while (last + 1 < steps_ && computes_for_next(step_[last]) && cut_alike(step_[last], step_[last + 1]))
+      ++last;
+    return last + 1;
+  }
+  bool computes_for_next(step const& s) const {
+    bool writes = false;
+    for (access const& a : accesses_of(s)) {
+      if (a.writes && a.owner != memory::worker) return false;
+      writes |= a.writes;
+    }
+    return writes;
+  }
+
+  /// Throws shape_error if a step of [first, last), which belong together, needs all of another.
+  TESSERA_COLD void require_same_tiles(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (int k = first; k < i; ++k)
+        if (relate(step_[k], step_[i]) == relation::anywhere)
+          throw shape_error(
+              "[=] the destination and an operand share memory, but are not at one place: store the "
+              "result in a tensor of its own");
+  }
+
+  /// Puts steps [first, last) into the last phase if they may stand there, else behind a barrier.
+  TESSERA_COLD void place(int first, int last) {
+    require_same_tiles(first, last);
+    step const& s = step_[first];
+    // A barrier separates early steps, which prepare operands, from the other steps.
+    const auto is_early = [](step const& of) { return of.when == timing::early; };
+    const bool alone = phases_ == 0 || is_early(s) != is_early(step_[chain_[chains_ - 1].first]);
+    bool side_by_side = !alone, carried = false;
+    for (int c = alone ? chains_ : phase_[phases_ - 1].first; c < chains_; ++c) {
+      step const& head = step_[chain_[c].first];
+      const bool alike = c + 1 == chains_ && s.by != cut::lines && head.by == s.by && head.tiles == s.tiles &&
+                         head.parts == 1 && s.parts == 1;
+      relation worst = relation::none;
+      for (int i = chain_[c].first; i < chain_[c].last; ++i)
+        for (int k = first; k < last; ++k) worst = std::max(worst, relate(step_[i], step_[k]));
+      if (alike && worst != relation::anywhere)
+        carried = true;
+      else if (worst != relation::none)
+        side_by_side = false;
+    }
+    if (!side_by_side) phase_[phases_++] = {chains_, chains_, 0, 0, {}};
+    phase& now = phase_[phases_ - 1];
+    if (!side_by_side || !carried) {
+      chain_[chains_++] = {first, first, now.tiles};
+      now.last = chains_;
+      now.tiles += s.tiles;
+    }
+    chain_[chains_ - 1].last = last;
+    require_worker_memory_of_own_chain(first, last);
+  }
+
+  /// Throws error if a step reads a value in the worker's memory that its own chain has not computed.
+  TESSERA_COLD void require_worker_memory_of_own_chain(int first, int last) const {
+    for (int i = first; i < last; ++i)
+      for (access const& read : accesses_of(step_[i])) {
+        if (read.writes || read.owner != memory::worker) continue;
+        bool found = false;
+        for (int c = chain_[chains_ - 1].first; c < i; ++c)
+          for (access const& written : accesses_of(step_[c]))
+            found |= written.writes && overlap(written, read);
+        if (!found)
+          throw error(
+              "[run] a local value is used behind a barrier, where it is gone: a statement before this one "
+              "mixes tokens or is over something else than panels, so store the value in a tensor, or write "
+              "the statements that use it one after the other");
+      }
+  }
+
+  struct local {
+    void const* address;
+    operand value;
+  };
+
+  machine machine_;
+  int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
+  std::size_t worker_bytes_ = 0, run_bytes_ = 0;
+  std::uintptr_t run_base_ = 0;
+  // Unused elements stay uninitialised, because a plan is built for every run.
+  union {
+    step step_[most_steps];
+  };
+  union {
+    access access_[most_accesses];
+  };
+  chain chain_[most_steps];
+  phase phase_[most_steps];
+  local local_[most_locals];
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void plan::schedule() {
+  leave_out_empty();
+  split_panels();
+  delay_late_steps();
+  chains_ = phases_ = 0;
+  for (int first = 0, last; first < steps_; first = last) {
+    last = carried_until(first);
+    place(first, last);
+  }
+  for (int p = 0; p < phases_; ++p)
+    for (int i = first_step(phase_[p]); i < last_step(phase_[p]); ++i)
+      if (step_[i].around) phase_[p].enter_by(*step_[i].around);
+}
+
+TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
+  schedule();
+  ctx.reserve_scratch(worker_bytes_);
+  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
+  ctx.run_phases(phases_, running_plan{*this});
+}
+
+TESSERA_BODY step& plan::append(step_draft const& made) {
+  if (steps_ == most_steps)
+    throw error(message("[run] more than ", most_steps, " steps in one run: split it in two"));
+  if (accesses_ + made.accesses > most_accesses)
+    throw error(message("[run] more than ", most_accesses, " operands in one run: split it in two"));
+  step& s = *new (&step_[steps_++]) step(made);
+  s.first_access = accesses_;
+  s.accesses = made.accesses;
+  for (access const& a : made.all()) access_[accesses_++] = a;
+  require_in_place(made.all());
+  return s;
+}
+
+TESSERA_COLD TESSERA_BODY void plan::move_early() {
+  int at = steps_ - 1;
+  while (at > 0 && relate(step_[at - 1], step_[steps_ - 1]) == relation::none) --at;
+  move_step(steps_ - 1, at);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
 // ---- tessera/tensor/panel_matrix.hpp
 #ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
 #define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
@@ -6107,7 +6108,7 @@ enum class numbers : bool { any, normal };
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   static_assert(sizeof(E) >= 4,
-                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
+                "numbers of 8 bits are computed with after #include <tessera/statements/quantised.hpp>");
   using stored = E;
 };
 
@@ -8241,222 +8242,6 @@ TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& to
   double const* const piece = p.result<double>(totals);
   for (std::size_t i = 0; i < totals.bytes / sizeof(double); ++i) sum += piece[i];
   return sum;
-}
-
-}  // namespace eval
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/concatenation.hpp
-#ifndef TESSERA_SINGLE_EVAL_CONCATENATION
-#define TESSERA_SINGLE_EVAL_CONCATENATION
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-
-// Features of several activations, one behind the other, as an operand and as a destination.
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace eval {
-
-template <class E, std::size_t Parts, class Value> struct split_assignment;
-
-template <class T> inline constexpr bool is_written_part = false;
-template <class E>
-inline constexpr bool is_written_part<expr::by_value<panel_slice<E>>> = !std::is_const_v<E>;
-
-/// The element of a concatenation: that of its parts if they have one, else their accumulator.
-template <class...> struct concatenated_element;
-template <class First, class... Rest> struct concatenated_element<First, Rest...> {
-  using type = std::conditional_t<(std::is_same_v<First, Rest> && ...), First,
-                                  typename expr::common_value<First, Rest...>::type>;
-};
-
-template <class... Parts> struct concatenation {
-  using node_tag = void;
-  using value_type = typename concatenated_element<typename Parts::value_type...>::type;
-  using stored_element = value_type;
-  static constexpr domain laid_over = domain::panels;
-  static constexpr bool is_destination = (is_written_part<Parts> && ...);
-  std::tuple<Parts...> parts;
-
-  explicit concatenation(Parts... all) : parts(std::move(all)...) {}
-  concatenation(concatenation const&) = default;
-
-  expr::extent size() const {
-    return std::apply(
-        [](auto const& first, auto const&... rest) {
-          const expr::extent one = expr::extent_of(first);
-          return expr::extent{(one.features + ... + expr::extent_of(rest).features), one.tokens};
-        },
-        parts);
-  }
-
-  // An assignment describes a statement that writes to the parts.
-  auto operator=(concatenation const& value) const
-    requires is_destination
-  {
-    return assigned_from(value);
-  }
-  template <class Value>
-    requires(is_destination && (assigned<Value> || tensor<Value>))
-  auto operator=(Value const& value) const {
-    return assigned_from(expr::hold(value));
-  }
-  template <expr::operand Value>
-    requires is_destination
-  auto operator+=(Value&& value) const {
-    return assigned_from(*this + std::forward<Value>(value));
-  }
-
- private:
-  template <class Value> auto assigned_from(Value const& value) const {
-    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
-                  "[concat_features(…) = …] the parts have different element types: bring them to one");
-    expr::check_sizes(size(), expr::extent_of(value));
-    return std::apply(
-        [&](auto const&... part) {
-          return split_assignment<value_type, sizeof...(Parts), Value>{{part.tensor()...}, value};
-        },
-        parts);
-  }
-};
-
-/// Part of a panel: features from `first` on.
-template <class E> operand features_from(operand panel, std::int64_t first, std::int64_t features) {
-  panel.at += std::size_t(place_in_panel<E>(first, 0)) * sizeof(E);
-  panel.bytes =
-      std::size_t(round_up<std::int64_t>(features, element_traits<E>::features_a_lane) * panel_tokens) *
-      sizeof(E);
-  return panel;
-}
-
-/// Zeroes the features of a panel in the worker's memory that pad it to a multiple of 16.
-template <class E> struct end_padding_body {
-  operand to;
-  std::int64_t features;
-
-  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
-  void describe(tile const&, task_description&) const {}
-};
-
-/// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
-/// one.
-template <class E, class... Parts>
-TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
-  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
-  std::int64_t first = 0;
-  const auto lower_part = [&](auto const& part) {
-    const std::int64_t features = expr::extent_of(part).features;
-    if (features > 0)
-      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
-    first += features;
-  };
-  std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
-  if (to.features % granule == 0 && to.features > 0) return;
-  step_draft s("padding", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  p.add(s, end_padding_body<E>{to.at, to.features});
-}
-
-/// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
-/// written, so that it may read them.
-template <class E, std::size_t Parts, class Value>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
-  using statement_tag = void;
-  std::array<panel_slice<E>, Parts> parts;
-  Value value;
-
-  void lower(plan& p) const {
-    std::int64_t features = 0;
-    for (panel_slice<E> const& part : parts) features += part.features();
-    const std::int64_t tokens = parts[0].tokens();
-    for (std::size_t i = 0; i < Parts; ++i)
-      for (std::size_t j = 0; j < i; ++j)
-        if (shared_tiles(by_panel(parts[i]), by_panel(parts[j])) != relation::none)
-          throw shape_error(message("[concat_features(…) = …] parts ", j, " and ", i, " share memory"));
-    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(features)), features, tokens};
-    lower_to(p, whole, value);
-    std::int64_t first = 0;
-    for (panel_slice<E> const& part : parts) {
-      if (part.features() == 0) continue;
-      step_draft s("elementwise", cut::panels);
-      const operand to = s.writes(by_panel(part));
-      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
-      s.tiles = whole.panels();
-      const auto tree = source<tree::panel<E>>(from);
-      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
-      first += part.features();
-    }
-  }
-};
-
-/// A part of a concatenation: a slice, which can be written, of a tensor that has a name.
-template <class Part> auto concatenated(Part&& part) {
-  if constexpr (detail::can_be_sliced<Part> && (std::is_lvalue_reference_v<Part> || tensor_view<Part>))
-    return expr::by_value<decltype(detail::slice_of(part))>{detail::slice_of(part)};
-  else
-    return expr::hold(std::forward<Part>(part));
-}
-
-/// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
-void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
-
-}  // namespace eval
-
-/// Features of several activations, one behind the other: the features of the first, then those of the
-/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
-/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
-/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
-template <expr::activation... Parts>
-  requires(sizeof...(Parts) > 0)
-auto concat_features(Parts&&... parts) {
-  using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
-  static_assert(element<typename made::value_type>,
-                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if constexpr (element<typename made::value_type>) {
-    const made all(eval::concatenated(std::forward<Parts>(parts))...);
-    std::apply(
-        [](auto const&... part) {
-          const expr::extent sizes[] = {expr::extent_of(part)...};
-          eval::require_parts(sizes, element_traits<typename made::value_type>::features_a_lane);
-        },
-        all.parts);
-    return all;
-  } else {
-    return (expr::hold(std::forward<Parts>(parts)), ...);
-  }
-}
-
-#ifdef TESSERA_BODY
-
-namespace eval {
-
-TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
-  std::int64_t first = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].features < 0 || parts[i].tokens < 0)
-      throw shape_error(
-          message("[concat_features] part ", i,
-                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
-    if (parts[i].tokens != parts[0].tokens)
-      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
-                                " tokens but part 0 has ", parts[0].tokens));
-    if (first % lane != 0)
-      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
-                                " features share a lane, so each part but the last must have a multiple of ",
-                                lane, " features"));
-    first += parts[i].features;
-  }
 }
 
 }  // namespace eval
@@ -13410,10 +13195,11 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// b)`.
 ///   Element   const if the memory is only read
 template <class Element> class token_rows {
-  static_assert(element<std::remove_const_t<Element>>,
-                "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
-                "<tessera/eval/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
-                "converts others");
+  static_assert(
+      element<std::remove_const_t<Element>>,
+      "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
+      "<tessera/statements/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
+      "converts others");
 
  public:
   using tensor_tag = void;
@@ -13636,9 +13422,225 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
-// ---- tessera/eval/run.hpp
-#ifndef TESSERA_SINGLE_EVAL_RUN
-#define TESSERA_SINGLE_EVAL_RUN
+// ---- tessera/statements/concatenation.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_CONCATENATION
+#define TESSERA_SINGLE_STATEMENTS_CONCATENATION
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+// Features of several activations, one behind the other, as an operand and as a destination.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+template <class E, std::size_t Parts, class Value> struct split_assignment;
+
+template <class T> inline constexpr bool is_written_part = false;
+template <class E>
+inline constexpr bool is_written_part<expr::by_value<panel_slice<E>>> = !std::is_const_v<E>;
+
+/// The element of a concatenation: that of its parts if they have one, else their accumulator.
+template <class...> struct concatenated_element;
+template <class First, class... Rest> struct concatenated_element<First, Rest...> {
+  using type = std::conditional_t<(std::is_same_v<First, Rest> && ...), First,
+                                  typename expr::common_value<First, Rest...>::type>;
+};
+
+template <class... Parts> struct concatenation {
+  using node_tag = void;
+  using value_type = typename concatenated_element<typename Parts::value_type...>::type;
+  using stored_element = value_type;
+  static constexpr domain laid_over = domain::panels;
+  static constexpr bool is_destination = (is_written_part<Parts> && ...);
+  std::tuple<Parts...> parts;
+
+  explicit concatenation(Parts... all) : parts(std::move(all)...) {}
+  concatenation(concatenation const&) = default;
+
+  expr::extent size() const {
+    return std::apply(
+        [](auto const& first, auto const&... rest) {
+          const expr::extent one = expr::extent_of(first);
+          return expr::extent{(one.features + ... + expr::extent_of(rest).features), one.tokens};
+        },
+        parts);
+  }
+
+  // An assignment describes a statement that writes to the parts.
+  auto operator=(concatenation const& value) const
+    requires is_destination
+  {
+    return assigned_from(value);
+  }
+  template <class Value>
+    requires(is_destination && (assigned<Value> || tensor<Value>))
+  auto operator=(Value const& value) const {
+    return assigned_from(expr::hold(value));
+  }
+  template <expr::operand Value>
+    requires is_destination
+  auto operator+=(Value&& value) const {
+    return assigned_from(*this + std::forward<Value>(value));
+  }
+
+ private:
+  template <class Value> auto assigned_from(Value const& value) const {
+    static_assert((std::is_same_v<typename Parts::value_type, value_type> && ...),
+                  "[concat_features(…) = …] the parts have different element types: bring them to one");
+    expr::check_sizes(size(), expr::extent_of(value));
+    return std::apply(
+        [&](auto const&... part) {
+          return split_assignment<value_type, sizeof...(Parts), Value>{{part.tensor()...}, value};
+        },
+        parts);
+  }
+};
+
+/// Part of a panel: features from `first` on.
+template <class E> operand features_from(operand panel, std::int64_t first, std::int64_t features) {
+  panel.at += std::size_t(place_in_panel<E>(first, 0)) * sizeof(E);
+  panel.bytes =
+      std::size_t(round_up<std::int64_t>(features, element_traits<E>::features_a_lane) * panel_tokens) *
+      sizeof(E);
+  return panel;
+}
+
+/// Zeroes the features of a panel in the worker's memory that pad it to a multiple of 16.
+template <class E> struct end_padding_body {
+  operand to;
+  std::int64_t features;
+
+  void compute(tile const& t) const noexcept { clear_padding(to, features, t.address<E>(to), t); }
+  void describe(tile const&, task_description&) const {}
+};
+
+/// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
+/// one.
+template <class E, class... Parts>
+TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
+  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  std::int64_t first = 0;
+  const auto lower_part = [&](auto const& part) {
+    const std::int64_t features = expr::extent_of(part).features;
+    if (features > 0)
+      lower_to(p, panels_to<E>{features_from<E>(to.at, first, features), features, to.tokens}, part);
+    first += features;
+  };
+  std::apply([&](auto const&... part) { (lower_part(part), ...); }, node.parts);
+  if (to.features % granule == 0 && to.features > 0) return;
+  step_draft s("padding", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  p.add(s, end_padding_body<E>{to.at, to.features});
+}
+
+/// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
+/// written, so that it may read them.
+template <class E, std::size_t Parts, class Value>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+  using statement_tag = void;
+  std::array<panel_slice<E>, Parts> parts;
+  Value value;
+
+  void lower(plan& p) const {
+    std::int64_t features = 0;
+    for (panel_slice<E> const& part : parts) features += part.features();
+    const std::int64_t tokens = parts[0].tokens();
+    for (std::size_t i = 0; i < Parts; ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (shared_tiles(by_panel(parts[i]), by_panel(parts[j])) != relation::none)
+          throw shape_error(message("[concat_features(…) = …] parts ", j, " and ", i, " share memory"));
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(features)), features, tokens};
+    lower_to(p, whole, value);
+    std::int64_t first = 0;
+    for (panel_slice<E> const& part : parts) {
+      if (part.features() == 0) continue;
+      step_draft s("elementwise", cut::panels);
+      const operand to = s.writes(by_panel(part));
+      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
+      s.tiles = whole.panels();
+      const auto tree = source<tree::panel<E>>(from);
+      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      first += part.features();
+    }
+  }
+};
+
+/// A part of a concatenation: a slice, which can be written, of a tensor that has a name.
+template <class Part> auto concatenated(Part&& part) {
+  if constexpr (detail::can_be_sliced<Part> && (std::is_lvalue_reference_v<Part> || tensor_view<Part>))
+    return expr::by_value<decltype(detail::slice_of(part))>{detail::slice_of(part)};
+  else
+    return expr::hold(std::forward<Part>(part));
+}
+
+/// Throws shape_error unless all parts have the tokens of the first one, and each begins at a lane.
+void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
+
+}  // namespace eval
+
+/// Features of several activations, one behind the other: the features of the first, then those of the
+/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
+/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
+/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
+/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
+template <expr::activation... Parts>
+  requires(sizeof...(Parts) > 0)
+auto concat_features(Parts&&... parts) {
+  using made = eval::concatenation<decltype(eval::concatenated(std::forward<Parts>(parts)))...>;
+  static_assert(element<typename made::value_type>,
+                "[concat_features] the parts have different element types: " TESSERA_ONE_ACCUMULATOR);
+  if constexpr (element<typename made::value_type>) {
+    const made all(eval::concatenated(std::forward<Parts>(parts))...);
+    std::apply(
+        [](auto const&... part) {
+          const expr::extent sizes[] = {expr::extent_of(part)...};
+          eval::require_parts(sizes, element_traits<typename made::value_type>::features_a_lane);
+        },
+        all.parts);
+    return all;
+  } else {
+    return (expr::hold(std::forward<Parts>(parts)), ...);
+  }
+}
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_COLD TESSERA_BODY void require_parts(std::span<expr::extent const> parts, std::int64_t lane) {
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].features < 0 || parts[i].tokens < 0)
+      throw shape_error(
+          message("[concat_features] part ", i,
+                  " has no number of features and tokens of its own: store it in a panel_matrix first"));
+    if (parts[i].tokens != parts[0].tokens)
+      throw shape_error(message("[concat_features] part ", i, " has ", parts[i].tokens,
+                                " tokens but part 0 has ", parts[0].tokens));
+    if (first % lane != 0)
+      throw shape_error(message("[concat_features] part ", i, " would begin at feature ", first, ": ", lane,
+                                " features share a lane, so each part but the last must have a multiple of ",
+                                lane, " features"));
+    first += parts[i].features;
+  }
+}
+
+}  // namespace eval
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/run.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_RUN
+#define TESSERA_SINGLE_STATEMENTS_RUN
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -13871,9 +13873,9 @@ void copy(block_sparse_matrix<Element, Block> const& from, matrix_view<T> to) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/copy.hpp
-#ifndef TESSERA_SINGLE_EVAL_COPY
-#define TESSERA_SINGLE_EVAL_COPY
+// ---- tessera/statements/copy.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_COPY
+#define TESSERA_SINGLE_STATEMENTS_COPY
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -14067,9 +14069,9 @@ TESSERA_BODY sequences sequences::of_equal_length(std::int64_t count, std::int64
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/sequence_sums.hpp
-#ifndef TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
-#define TESSERA_SINGLE_EVAL_SEQUENCE_SUMS
+// ---- tessera/statements/sequence_sums.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_SEQUENCE_SUMS
+#define TESSERA_SINGLE_STATEMENTS_SEQUENCE_SUMS
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15420,2567 +15422,6 @@ template <int N, int M> struct nm_shape {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/eval/account.hpp
-#ifndef TESSERA_SINGLE_EVAL_ACCOUNT
-#define TESSERA_SINGLE_EVAL_ACCOUNT
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-// Counts the bytes and multiplications of the tiles of a run from its plan, without computing them.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Sums over exec::task_description.
-struct cost {
-  std::int64_t bytes_read = 0, bytes_written = 0, multiplies = 0;
-
-  cost& operator+=(cost const& other) {
-    bytes_read += other.bytes_read;
-    bytes_written += other.bytes_written;
-    multiplies += other.multiplies;
-    return *this;
-  }
-  friend bool operator==(cost const&, cost const&) = default;
-};
-
-cost cost_of(exec::task_description const& task);
-
-/// The cost of one kernel call of a run.
-struct task : cost {
-  int stage;              // number of the phase, between two barriers
-  int step;               // in the order of the program
-  std::string_view kind;  // kind of step: "product", "elementwise", "sum of rows", …
-  std::int64_t tile;      // number within its step
-};
-
-struct workload {
-  std::vector<task> tasks;  // stage by stage
-  cost total;
-};
-
-/// The tasks that `run` would give to the workers of a machine, and their costs, which do not depend on the
-/// host. Throws the errors of `run`, and option_error for a machine without workers or with more than 2^20.
-template <class... Statement> workload account(machine const& on, Statement const&... statement) {
-  static_assert((runnable<Statement> && ...), "account takes what run takes: statements such as `y = w * x`");
-  constexpr int most = 1 << 20;
-  if (on.workers < 1 || on.workers > most)
-    throw option_error(
-        message("[account] a machine of ", on.workers, " workers: 1 … ", most, " are possible"));
-  workload all;
-  if constexpr ((runnable<Statement> && ...)) {
-    eval::plan plan(on);
-    (eval::lower_statement(plan, statement), ...);
-    plan.schedule();
-    plan.for_each_tile([&](int stage, int /*task*/, int step, eval::tile const& t) {
-      const cost c = cost_of(plan.describe(step, t));
-      all.tasks.push_back({c, stage, step, plan.at(step).kind, t.index * t.parts + t.part});
-      all.total += c;
-    });
-  }
-  return all;
-}
-
-/// The account for the threads of a context.
-template <class... Statement> workload account(context& ctx, Statement const&... statement) {
-  return account(ctx.runs_on(), statement...);
-}
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY cost cost_of(exec::task_description const& task) {
-  cost c{0, 0, task.multiplies};
-  for (auto const& read : task.reads) c.bytes_read += read.all();
-  for (auto const& written : task.writes) c.bytes_written += written.all();
-  return c;
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/advise.hpp
-#ifndef TESSERA_SINGLE_EVAL_ADVISE
-#define TESSERA_SINGLE_EVAL_ADVISE
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <vector>
-
-// Which block size, before anything is built: the three products of a linear layer are timed on this machine,
-// with as few tokens as tell the rest.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Seconds of the three products with a weight W (rows, cols) and some tokens.
-struct product_seconds {
-  double forward = 0;   // y = W x
-  double backward = 0;  // dx = Wᵀ dy
-  double gradient = 0;  // dW = dy xᵀ, sampled at the blocks of W
-  double training() const { return forward + backward + gradient; }
-};
-
-/// What to expect of a weight in blocks of one size.
-struct block_advice {
-  int block_rows, block_cols;
-  engine by;  // what multiplies in y = W x
-  product_seconds seconds;
-};
-
-/// The block sizes for a weight, fastest training first, and the dense weight to compare with.
-struct advice {
-  std::vector<block_advice> blocks;
-  block_advice dense;
-};
-
-namespace detail {
-
-constexpr product_seconds never() {
-  const double infinite = std::numeric_limits<double>::infinity();
-  return {infinite, infinite, infinite};
-}
-
-/// The three products of a weight, timed with some of the tokens: the next ones each time, so that as much
-/// is in the caches as if the products were of all tokens.
-template <element T, class Block> class timed_products {
-  using clock = std::chrono::steady_clock;
-
- public:
-  timed_products(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                 std::int64_t tokens)
-      : ctx_(ctx), w_(rows, cols, stored), dw_(rows, cols, stored), x_(cols, tokens), y_(rows, tokens) {
-    w_.fill(T(0.01));
-    run(ctx_, x_ = x_ + 1, y_ = y_ + 1);  // memory that was never written is faster to read than any other
-  }
-  void time(std::int64_t tokens, product_seconds& least) {
-    time(tokens, least.forward, [&](auto x, auto y) { run(ctx_, y = w_ * x); });
-    time(tokens, least.backward, [&](auto x, auto y) { run(ctx_, x = transposed(w_) * y); });
-    time(tokens, least.gradient, [&](auto x, auto y) { run(ctx_, dw_ = sampled(y * transposed(x))); });
-  }
-
- private:
-  template <class Work> void time(std::int64_t tokens, double& least, Work&& work) {
-    if (next_ + tokens > x_.tokens()) next_ = 0;
-    const auto x = slice_tokens(x_, next_, next_ + tokens), y = slice_tokens(y_, next_, next_ + tokens);
-    next_ += tokens;
-    const auto begin = clock::now();
-    work(x, y);
-    least = std::min(least, std::chrono::duration<double>(clock::now() - begin).count());
-  }
-
-  context& ctx_;
-  block_sparse_matrix<T, Block> w_;
-  block_sparse_matrix<accumulator_t<T>, Block> dw_;
-  panel_matrix<T> x_, y_;
-  std::int64_t next_ = 0;
-};
-
-/// Calls round() seven times and more, for 200 ms.
-template <class Round> void repeat(Round&& round) {
-  using clock = std::chrono::steady_clock;
-  const auto begin = clock::now();
-  for (int i = 0; i < 7 || clock::now() - begin < std::chrono::milliseconds(200); ++i) round();
-}
-
-inline void require_tokens_to_time(std::int64_t tokens) {
-  if (tokens < 1) throw shape_error(message("[advise] ", tokens, " tokens: there must be at least one"));
-}
-
-}  // namespace detail
-
-/// The seconds of the three products of a weight with this pattern on the threads of ctx: the least of seven
-/// times each.
-///   T            element of weight and activations; dW is in its accumulator
-///   rows, cols   of the weight; the pattern is that of its blocks
-/// Throws shape_error if the pattern does not fit, or there is no token.
-template <element T, class Block>
-product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                                 std::int64_t tokens) {
-  detail::require_tokens_to_time(tokens);
-  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds all = detail::never();
-  detail::repeat([&] { products.time(tokens, all); });
-  return all;
-}
-
-/// The same from at most sixteen panels for each thread: beyond these, every token takes as long as one
-/// behind the first four panels.
-template <element T, class Block>
-product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                                 std::int64_t tokens) {
-  const std::int64_t few = 4 * panel_tokens * ctx.concurrency(), more = 4 * few;
-  if (tokens <= more) return measured_seconds<T, Block>(ctx, rows, cols, stored, tokens);
-  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds a = detail::never(), b = a;
-  detail::repeat([&] { products.time(few, a), products.time(more, b); });  // in turns: clocks change
-  const double times = double(tokens - more) / double(more - few);
-  const auto all = [&](double of_few, double of_more) {
-    return of_more + times * std::max(0.0, of_more - of_few);
-  };
-  return {all(a.forward, b.forward), all(a.backward, b.backward), all(a.gradient, b.gradient)};
-}
-
-/// Which block size to take for a weight of this density, by products with random patterns: see
-/// expected_seconds. The engine follows from element, blocks and CPU.
-///   Blocks   shapes to choose from
-/// Throws option_error if the density is not in (0, 1], shape_error if a size is not positive.
-template <element T, class... Blocks>
-advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density, std::int64_t tokens) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[advise] density is ", density, ": it must be in (0, 1]"));
-  if (rows < 1 || cols < 1)
-    throw shape_error(
-        message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
-  const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
-    block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    const machine on = ctx.runs_on();
-    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
-    const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
-                                          int(ceil_div<std::int64_t>(cols, Block::cols)), share,
-                                          random_stream(0, random_purpose::initial_pattern));
-    const kernels::block_index index = eval::index_of(stored);
-    using widened = eval::multiplied_as<T, T>;
-    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
-      eval::with_product_engine<T, T, Block>(on, index, tokens, cols, take);
-    else
-      eval::with_product_engine<widened, widened, Block>(on, index, tokens, cols, take);
-    a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
-    return a;
-  };
-  advice all{{of(std::type_identity<Blocks>(), density)...},
-             of(std::type_identity<block_shape<granule>>(), 1)};
-  std::ranges::sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
-  return all;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/attention_heads.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION_HEADS
-#define TESSERA_SINGLE_EVAL_ATTENTION_HEADS
-#include <algorithm>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The heads of an attention: as many of keys and values as of queries, or fewer, each for a group of
-/// consecutive heads of queries (grouped-query attention: Ainslie et al. 2023).
-struct attention_heads {
-  int queries, keys;
-
-  attention_heads(int all) : queries(all), keys(all) {}
-  /// Throws option_error.
-  attention_heads(int of_queries, int of_keys);
-
-  /// Heads of queries for each of keys.
-  int group() const { return queries / keys; }
-  /// Those in qkv.
-  int all() const { return queries + 2 * keys; }
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
-    : queries(of_queries), keys(of_keys) {
-  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
-  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
-  while (queries % below != 0) --below;
-  while (above < queries && queries % above != 0) ++above;
-  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
-                             " of keys and values: the latter must divide the former: make them ", below,
-                             below == above ? message("") : message(" or ", above)));
-}
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/kernels/attention_keys.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
-#define TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
-#include <algorithm>
-#include <cstdint>
-#include <limits>
-
-// The keys that the queries of a panel see.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The diagonal of panel_times_panel::run for a block that is computed completely.
-inline constexpr int whole_block = -1;
-
-/// The visited keys of one panel: rows first … last - 1 of a block of scores.
-struct key_block {
-  std::int64_t panel;
-  int first, last;  // multiples of the rows of a register block
-  bool masked;      // some lane does not see all of these keys
-  bool causal;      // no lane sees a later key than its own number in the panel
-
-  /// The argument `diagonal` of a product whose first key or query has number `number`.
-  int diagonal(int number) const { return causal ? number : whole_block; }
-  /// The number of registers of `lanes` lanes, from `lane` on, that do not see a key.
-  int blind_registers(int key, int lane, int lanes) const {
-    return causal ? std::max(0, key - lane) / lanes : 0;
-  }
-};
-
-/// The keys that the queries in the 64 lanes of a panel see.
-struct lane_keys {
-  std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
-  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
-  std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
-  std::int64_t reach = 0;  // lane i sees no key from i + reach on
-
-  void set(int lane, std::int64_t from, std::int64_t to) {
-    low[lane] = from;
-    high[lane] = to;
-    common_first = std::max(common_first, from);
-    common_last = std::min(common_last, to);
-    if (from >= to) return;
-    reach = std::max(reach, to - lane);
-    first = std::min(first, from);
-    last = std::max(last, to);
-  }
-  bool sees(int lane, std::int64_t key) const { return low[lane] <= key && key < high[lane]; }
-  std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
-  std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
-  int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
-
-  key_block block(std::int64_t panel, int rows) const {
-    const std::int64_t begin = panel * panel_tokens;
-    const int from = int(std::max(first, begin) - begin) / rows * rows;
-    const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
-    return {panel, from, to, begin + from < common_first || begin + to > common_last, reach <= begin + 1};
-  }
-};
-
-/// The panels of keys that a panel of queries visits: all, or those of a list.
-struct live_panels {
-  bool all = true;
-  std::int32_t const* numbers = nullptr;  // ascending
-  int count = 0;
-  std::int64_t first = 0;  // the panel of number 0
-
-  bool contain(std::int64_t panel) const {
-    return all || std::binary_search(numbers, numbers + count, panel - first);
-  }
-};
-
-/// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
-template <class Arch, class T> struct lane_limits {
-  using batch = simd::batch<T, Arch>;
-  alignas(64) T low[panel_tokens], high[panel_tokens];
-
-  lane_limits(lane_keys const& keys, std::int64_t panel) {
-    const auto from_panel = [&](std::int64_t key) {
-      return T(std::clamp<std::int64_t>(key - panel * panel_tokens, 0, panel_tokens));
-    };
-    for (int i = 0; i < panel_tokens; ++i) {
-      low[i] = from_panel(keys.low[i]);
-      high[i] = from_panel(keys.high[i]);
-    }
-  }
-  /// The lanes that see a key.
-  TESSERA_INLINE auto see(int key, int lane) const {
-    const batch number{T(key)};
-    return number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane);
-  }
-  /// The scores of a key, -infinity in lanes that do not see it.
-  TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
-    return select(see(key, lane), scores, batch(-std::numeric_limits<T>::infinity()));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/kernels/panel_times_panel.hpp
-#ifndef TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
-#define TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
-#include <algorithm>
-#include <cstddef>
-#include <type_traits>
-
-// The products of attention, of two panels.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
-/// stored one by one), or its tokens (a sum over its features).
-enum class rows_are { features, tokens };
-
-/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
-/// register of columns, as simd::regroup makes from the transpose.
-enum class columns { panel, regrouped };
-
-/// The term that a product is added to: none, the present result, or the present result times a factor for
-/// each column.
-enum class onto { nothing, result, scaled_result };
-
-/// What engines with registers of numbers keep from product to product: nothing.
-struct no_unit {};
-
-/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
-template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
-  using T = accumulator_t<E>;
-  using reg = simd::reg<T, Arch>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr bool scores = Left == rows_are::tokens;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  /// Elements in a lane, side by side along the depth.
-  static constexpr int group = element_traits<E>::features_a_lane;
-  static constexpr int row_step = scores ? group : panel_tokens;
-  static constexpr int depth_step = scores ? group * panel_tokens : group;
-  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
-  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
-
-  /// The number of register blocks of `row_count` rows.
-  static constexpr int pieces(int row_count) {
-    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
-  }
-
-  ///   start     scores begin with nothing
-  ///   soon      prefetches one share with each register block
-  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
-  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
-  ///             with hidden scores only are neither read nor computed
-  ///   factor    64 numbers, for onto::scaled_result only
-  [[gnu::noinline]] static void run(no_unit, E const* a, E const* b, T* c, int row_count, int depth,
-                                    onto start, rows_ahead& soon, int diagonal,
-                                    T const* factor = nullptr) noexcept {
-    for (int column = 0; column < panel_tokens; column += registers * lanes) {
-      E const* const b_columns = b + column / lanes * b_register;
-      int row = 0;
-      for (; row + rows <= row_count; row += rows) {
-        soon.fetch();
-        const int first =
-            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
-        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
-          if (first == r)
-            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
-                          diagonal, factor);
-        });
-      }
-      if constexpr (!scores)
-        for (; row < row_count; ++row)
-          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
-                     factor);
-    }
-  }
-
- private:
-  /// Computes R rows of a register block, registers First … registers - 1.
-  template <int R, int First>
-  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
-                                  int diagonal, T const* factor) {
-    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
-    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
-      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
-        unroll<registers - First>(
-            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
-      });
-    };
-    c += column;
-    if (scores || start == onto::nothing)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
-    else if constexpr (!scores)
-      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
-      });
-    if constexpr (!scores)
-      if (start == onto::scaled_result)
-        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
-          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
-        });
-    int k = 0;
-    if (scores || diagonal == whole_block) {
-      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
-    } else if constexpr (!scores) {
-      // A range of keys, or queries, for each set of registers that see them.
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
-        if constexpr (Right == columns::panel) {
-          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
-        } else {
-          for (; k < begin; k += group) a += depth_step, b += b_step;
-          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
-            multiply<R, 0, j + 1>(acc, a, b);
-        }
-      });
-    }
-    each([&](auto i, auto j)
-             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
-  }
-
-  template <int R, int First, int Last>
-  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
-                                      E const*& b) {
-    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
-        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
-        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
-    a += depth_step;
-    b += b_step;
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/kernels/amx_panel_times_panel.hpp
-#ifndef TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
-#define TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// AMX with whole registers: 0 … 3 are sums of 16 columns each.
-class amx_unit : public simd::native_amx {
- public:
-  amx_unit() : simd::native_amx(shapes) {}
-
- private:
-  static constexpr simd::amx_shapes shapes = [] {
-    simd::amx_shapes all;
-    for (int r = 0; r < 6; ++r) all.set(r, simd::amx_rows, simd::amx_row_bytes);
-    return all;
-  }();
-};
-
-/// panel_times_panel by AMX, of whole blocks: rows and depth are multiples of 16 and 32, whatever is hidden
-/// counts as zero.
-template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_times_panel {
-  static constexpr int group = 2;
-  static constexpr int depth_step = 32;  // of a register
-
-  static constexpr int pieces(int row_count) { return row_count / simd::amx_rows; }
-
-  [[gnu::noinline]] static void run(amx_unit& unit, E const* a, E const* b, float* c, int row_count,
-                                    int depth, onto start, rows_ahead& soon, int /*diagonal*/,
-                                    float const* factor = nullptr) noexcept {
-    constexpr std::size_t c_bytes = panel_tokens * sizeof(float);
-    for (int row = 0; row < row_count; row += simd::amx_rows, c += simd::amx_rows * panel_tokens) {
-      soon.fetch();
-      if (start == onto::scaled_result) scale(c, factor);
-      unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
-        if (start == onto::nothing)
-          unit.zero<j>();
-        else
-          unit.load<j>(c + j * simd::amx_columns, c_bytes);
-      });
-      for (int k = 0; k < depth; k += depth_step) {
-        if constexpr (Left == rows_are::features) {
-          unit.load<left>(a + row * panel_tokens + k, panel_tokens * sizeof(E));
-        } else {
-          alignas(64) std::uint32_t rows_of_a[simd::amx_rows][unsigned(depth_step / group)];
-          transpose(a + k * panel_tokens + row * group, rows_of_a);
-          unit.load<left>(rows_of_a, sizeof rows_of_a[0]);
-        }
-        unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if constexpr (Right == columns::panel)
-            unit.load<right>(b + k * panel_tokens + j * simd::amx_columns * group,
-                             panel_tokens * group * sizeof(E));
-          else
-            unit.load<right>(b + (j * panel_tokens + k) * simd::amx_columns,
-                             simd::amx_columns * group * sizeof(E));
-          unit.multiply_add<j, left, right, E>();
-        });
-      }
-      unroll<register_columns>(
-          [&](auto j) TESSERA_INLINE_LAMBDA { unit.store<j>(c + j * simd::amx_columns, c_bytes); });
-    }
-  }
-
- private:
-  static constexpr int left = 4, right = 5;
-  static constexpr int register_columns = panel_tokens / simd::amx_columns;
-
-  /// Pairs of features of 16 tokens, feature by feature in a panel, to rows of tokens.
-  TESSERA_INLINE static void transpose(E const* from,
-                                       std::uint32_t (&to)[simd::amx_rows][unsigned(depth_step / group)]) {
-    constexpr int side = simd::lanes<std::uint32_t, Arch>;
-    for (int pair = 0; pair < depth_step / group; pair += side)
-      for (int token = 0; token < simd::amx_rows; token += side)
-        simd::transpose_square<std::uint32_t, Arch>(
-            reinterpret_cast<std::uint32_t const*>(from) + pair * panel_tokens + token, panel_tokens,
-            &to[token][pair], depth_step / group);
-  }
-
-  /// Multiplies 16 rows by a factor for each column.
-  TESSERA_INLINE static void scale(float* c, float const* factor) {
-    using batch = simd::batch<float, Arch>;
-    for (int column = 0; column < panel_tokens; column += int(batch::size)) {
-      const batch by = batch::load_unaligned(factor + column);
-      for (int row = 0; row < simd::amx_rows; ++row) {
-        float* const at = c + row * panel_tokens + column;
-        (batch::load_unaligned(at) * by).store_unaligned(at);
-      }
-    }
-  }
-};
-
-/// The product, and what it keeps, of an engine.
-template <class Arch, class E, engine By, rows_are Left, columns Right>
-using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
-                                             panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
-template <engine By> using unit_of = std::conditional_t<By == engine::amx, amx_unit, no_unit>;
-/// The number of keys, and of queries, of which the products of an engine take multiples.
-template <engine By> constexpr int step_of(int step) { return By == engine::amx ? panel_tokens : step; }
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/kernels/attention_scores.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
-#define TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
-#include <concepts>
-#include <cstdint>
-#include <type_traits>
-
-// A score functor changes the scores of attention before the softmax: s, the scaled product of a query and a
-// key, becomes f(s, w), where w depends on the head and on the distance, which is the position of the query
-// minus the position of the key. All pairs of a block on one diagonal have one distance: w is a function of
-// integers, called once for each diagonal, and f an op of registers.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Leaves scores unchanged.
-struct plain_scores {};
-
-template <class Score> inline constexpr bool changes_scores = !std::is_same_v<Score, plain_scores>;
-
-/// For a score s and w = f.term(head, distance), all of them finite:
-///   f(s, w)              the argument of the softmax
-///   f.derivative(s, w)   ∂f/∂s
-/// Both take registers too, as ops do. The term is also computed for distances that no query sees.
-template <class F>
-concept score_functor = !changes_scores<F> || requires(F const& f, double s, std::int64_t distance) {
-  { f.term(0, distance) } -> std::convertible_to<double>;
-  { f(s, s) } -> std::same_as<double>;
-  { f.derivative(s, s) } -> std::same_as<double>;
-};
-
-/// A score functor whose terms have parameters, equally many for each head.
-///   f.parameters()                               number of parameters for each head
-///   f.term_derivative(s, w)                      ∂f/∂w
-///   f.add_gradient(head, distance, dw, to)       adds dw ∂w/∂(parameter) of each parameter of the head
-template <class F>
-concept learned_score_functor =
-    score_functor<F> && requires(F const& f, double s, std::int64_t distance, double* dparameters) {
-      { f.parameters() } -> std::convertible_to<std::int64_t>;
-      { f.term_derivative(s, s) } -> std::same_as<double>;
-      f.add_gradient(0, distance, s, dparameters);
-    };
-
-/// A number for each diagonal of a block of 64 keys and 64 queries.
-template <class Arch, class T> class block_diagonals {
- public:
-  using batch = simd::batch<T, Arch>;
-
-  /// Calls visit(distance, number) for each diagonal.
-  ///   panels   panel of the queries minus panel of the keys
-  template <class Visit> void for_each(std::int64_t panels, Visit&& visit) {
-    for (int i = 0; i < count; ++i) visit(panels * panel_tokens + i - first_key, number_[i]);
-  }
-  /// The numbers of a key with the queries of a register.
-  TESSERA_INLINE batch load(int key, int lane) const {
-    return batch::load_unaligned(number_ + first_key + lane - key);
-  }
-  TESSERA_INLINE void add(int key, int lane, batch const& value) {
-    (load(key, lane) + value).store_unaligned(number_ + first_key + lane - key);
-  }
-
- private:
-  static constexpr int first_key = panel_tokens - 1,
-                       count = 2 * panel_tokens;  // one more, for whole registers
-  alignas(64) T number_[count];
-};
-
-/// Replaces block_diagonals that are not needed.
-struct no_diagonals {};
-
-/// The terms of a functor for a block of scores; none for plain scores.
-template <class Arch, class T, class Score>
-using score_terms = std::conditional_t<changes_scores<Score>, block_diagonals<Arch, T>, no_diagonals>;
-/// The sums of gradients by these terms; none without parameters.
-template <class Arch, class T, class Score>
-using score_term_sums =
-    std::conditional_t<learned_score_functor<Score>, block_diagonals<Arch, T>, no_diagonals>;
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/kernels/visible_factors.hpp
-#ifndef TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
-#define TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The left operand (rows, 64 tokens) of a product whose columns do not see all tokens: the weight of a token
-/// that a column does not see is 0. Zero times infinity would be not-a-number, so numbers that are not finite
-/// are left out of the product, and added afterwards to the columns that see their token. Such numbers are
-/// rare: without them attention pays one scan of each operand of a block that hides tokens.
-template <class Arch, class P> class visible_factors {
- public:
-  using T = accumulator_t<P>;
-
-  /// Multiplies all of `values`.
-  explicit visible_factors(P const* values) : values_(values), finite_(values) {}
-  /// Multiplies the finite values, and zeros in place of the others.
-  ///   room   rows · 64 elements, used if some values are not finite
-  visible_factors(P const* values, int rows, P* room) : visible_factors(values) {
-    if (!all_finite(values, rows)) hide(rows, room);
-  }
-
-  /// The operand of the product.
-  P const* finite() const { return finite_; }
-
-  /// Adds the products of the values left out to c (rows, 64).
-  ///   sees(token, column)     whether the column sees the token
-  ///   weight(token, column)   weight of the token for the column
-  template <class Sees, class Weight>
-  void add_hidden(T* c, int rows, Sees const& sees, Weight const& weight) const {
-    if (finite_ != values_) add(c, rows, sees, weight);
-  }
-
- private:
-  /// Compares bits: floating-point numbers without their signs are ordered like the integers of their bits,
-  /// with infinity and then not-a-number above all others.
-  static bool all_finite(P const* values, int rows) {
-    using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
-                                    std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;
-    using batch = simd::batch<bits, Arch>;
-    static_assert(sizeof(P) == sizeof(bits));
-    constexpr int lanes = int(batch::size), maxima = std::min(4, panel_tokens / lanes);
-    const batch magnitude(std::numeric_limits<bits>::max());
-    batch most[unsigned(maxima)];
-    unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA { most[i] = batch(bits(0)); });
-    for (int at = 0; at < rows * panel_tokens; at += maxima * lanes)
-      unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA {
-        batch value;
-        std::memcpy(&value, values + at + i * lanes, sizeof value);
-        most[i] = max(most[i], value & magnitude);
-      });
-    const batch infinity(std::bit_cast<bits>(P(std::numeric_limits<T>::infinity())));
-    bool finite = true;
-    for (batch const& m : most) finite &= !any(m >= infinity);
-    return finite;
-  }
-
-  TESSERA_COLD void hide(int rows, P* room) {
-    std::transform(values_, values_ + rows * panel_tokens, room,
-                   [](P value) { return std::isfinite(T(value)) ? value : P(0); });
-    finite_ = room;
-  }
-
-  template <class Sees, class Weight>
-  TESSERA_COLD void add(T* c, int rows, Sees const& sees, Weight const& weight) const {
-    for (int row = 0; row < rows; ++row)
-      for (int token = 0; token < panel_tokens; ++token) {
-        const T value(values_[row * panel_tokens + token]);
-        if (std::isfinite(value)) continue;
-        for (int column = 0; column < panel_tokens; ++column)
-          if (sees(token, column)) c[row * panel_tokens + column] += value * T(weight(token, column));
-      }
-  }
-
-  P const *values_, *finite_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/kernels/attention.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ATTENTION
-#define TESSERA_SINGLE_KERNELS_ATTENTION
-#include <algorithm>
-#include <cstdint>
-#include <limits>
-#include <numbers>
-#include <type_traits>
-
-// Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
-// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of one form: elements of
-// the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
-// 2022). If the engine multiplies pairs of elements, sums over features read elements as they are stored. For
-// sums over tokens, two tokens of a feature are packed side by side, a block of keys at a time, and
-// probabilities and gradients of scores are rounded, as flash attention on GPUs does; e^score is summed
-// before rounding, so that log sums are as in float. For other narrow elements operands are widened, a block
-// of keys at a time, and only results are rounded.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
-template <class E, class Score = plain_scores> struct attention_operands {
-  using T = accumulator_t<E>;
-  E const* q;           // the panel of the queries
-  E const *k, *v;       // panel 0
-  std::int64_t stride;  // elements from a panel to the next
-  int head_size;
-  T scale;
-  lane_keys const* keys;
-  // The arguments of a score functor.
-  Score const* score = nullptr;
-  int head = 0;
-  std::int64_t panel = 0;  // of the queries
-  live_panels live = {};
-
-  /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
-  T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
-  /// The terms of a block of scores.
-  template <class Terms> void compute_terms([[maybe_unused]] Terms& terms, std::int64_t key_panel) const {
-    if constexpr (changes_scores<Score>)
-      terms.for_each(panel - key_panel,
-                     [&](std::int64_t distance, T& term) { term = T(score->term(head, distance)); });
-  }
-};
-
-/// Numbers of a head's panel widened to accumulators; 0 if elements are accumulators.
-template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
-  return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
-}
-/// The factors of an operand: the panel itself, or a copy in `room` that is widened.
-template <class Arch, class P, class E>
-TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P* room) {
-  if constexpr (std::is_same_v<P, E>)
-    return panel;
-  else
-    return simd::one_by_one<Arch>(panel, features, room);
-}
-/// The memory for sums that are finally stored at `to`: `to` itself, or `room` if `to` is narrow.
-template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
-  if constexpr (std::is_same_v<E, accumulator_t<E>>)
-    return to;
-  else
-    return room;
-}
-
-template <class E, class Score = plain_scores> struct attention_arguments : attention_operands<E, Score> {
-  using T = accumulator_t<E>;
-  E* y;         // (head size, 64)
-  T* log_sums;  // 64
-  int tokens;   // of this panel, 1 … 64
-  T* scratch;   // attention_scratch(head size) numbers
-  rows_ahead soon;
-};
-/// A block of scores, one of V, then y, q and a block of K or V if they are not stored as T.
-template <class E> constexpr std::int64_t attention_scratch(int head_size) {
-  return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
-}
-
-/// y = V softmax(scale Kᵀ Q), of scores that a functor may change, and log Σ e^score of each query; 0 and
-/// -infinity where a query sees no key. Reads each block of keys once, with a running maximum (Milakov and
-/// Gimelshein 2018).
-template <class Arch, class E, engine By, score_functor Score = plain_scores> struct attention_panel {
-  using T = accumulator_t<E>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  using P = factor_of<By, E, Arch>;
-  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
-  using values_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
-
-  static void run(attention_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    P* const visible_room = reinterpret_cast<P*>(scores + panel_tokens * panel_tokens);
-    T* const wide = scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
-    T* const y = sums_of(a.y, wide);
-    P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
-    P const* const q =
-        factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
-    P const* const p = reinterpret_cast<P const*>(scores);
-    state now;
-    unit_of<By> unit;
-    onto start = onto::nothing;
-    rows_ahead soon = a.soon;
-    soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
-    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      if (!a.live.contain(panel)) continue;
-      const key_block keys = a.keys->block(panel, step_of<By>(rows));
-      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
-      scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
-                          keys.last - keys.first, a.head_size, onto::nothing, soon,
-                          keys.diagonal(keys.first));
-      if (keys.masked)
-        online_softmax<true>(a, keys, now);
-      else
-        online_softmax<false>(a, keys, now);
-      P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
-      const auto values =
-          keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
-      values_product::run(unit, values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
-                          keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
-      values.add_hidden(
-          y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
-          [&](int key, int lane) { return p[place_in_panel<P>(key, lane)]; });
-      start = onto::scaled_result;
-    }
-    if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));
-    finish(a, now, y);
-    simd::store_narrowed<Arch>(y, a.head_size, a.y);
-  }
-
- private:
-  struct state {
-    // The maximum begins finite, also when scaled, so that no difference of two is not-a-number.
-    alignas(64) T maximum[panel_tokens], sum[panel_tokens], factor[panel_tokens];
-    state() {
-      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest() / 2);
-      std::fill_n(sum, panel_tokens, T(0));
-    }
-  };
-
-  /// Replaces scores by e^(scale (score - maximum so far)), computed as powers of two with scale · log2 e. A
-  /// functor changes the scores first.
-  template <bool Masked>
-  [[gnu::noinline]] static void online_softmax(attention_arguments<E, Score> const& a, key_block const& keys,
-                                               state& now) {
-    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    [[maybe_unused]] score_terms<Arch, T, Score> terms;
-    a.compute_terms(terms, keys.panel);
-    const batch scale(a.remaining_scale() * std::numbers::log2e_v<T>);
-    // The scaled maximum is rounded upwards: no exponent is positive, however large the scores.
-    const batch above = scale * batch(T(0.51) * std::numeric_limits<T>::epsilon());
-    constexpr int group = values_product::group;
-    for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
-      batch maximum[unsigned(registers)], sum[unsigned(registers)];
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
-      });
-      for (int key = keys.first; key < keys.last; ++key) {
-        T* const scores = a.scratch + key * panel_tokens + lane;
-        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
-        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          if (Masked && j < blind) return;
-          batch s = batch::load_unaligned(scores + j * lanes);
-          if constexpr (changes_scores<Score>)
-            s = (*a.score)(s * batch(a.scale), terms.load(key, lane + j * lanes));
-          if constexpr (Masked) s = limits.apply(s, key, lane + j * lanes);
-          if constexpr (Masked || changes_scores<Score>) s.store_unaligned(scores + j * lanes);
-          maximum[j] = max(maximum[j], s);
-        });
-      }
-      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-        raise(now, lane + j * lanes, maximum[j], scale);
-        maximum[j] = fma(maximum[j], scale, abs(maximum[j]) * above);
-        sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
-      });
-      for (int key = keys.first; key < keys.last; key += group) {
-        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
-        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          const int column = lane + j * lanes;
-          P* const to = reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column;
-          if (Masked && j < blind) {
-            if constexpr (By == engine::amx) std::fill_n(to, group * lanes, P(0));
-            return;
-          }
-          batch p[unsigned(group)];
-          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
-            T const* const score = a.scratch + (key + i) * panel_tokens + column;
-            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
-            sum[j] = sum[j] + p[i];
-          });
-          simd::store_lanes<simd::numbers::normal>(to, p);
-        });
-      }
-      unroll<registers>([&](auto j)
-                            TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
-    }
-  }
-
-  /// Raises the maximum of one register of queries, and scales their sum by the factor that follows.
-  [[gnu::noinline]] static void raise(state& now, int lane, batch maximum, batch scale) {
-    const batch factor = simd::exp2((batch::load_unaligned(now.maximum + lane) - maximum) * scale);
-    factor.store_unaligned(now.factor + lane);
-    maximum.store_unaligned(now.maximum + lane);
-    (batch::load_unaligned(now.sum + lane) * factor).store_unaligned(now.sum + lane);
-  }
-
-  static void finish(attention_arguments<E, Score> const& a, state const& now, T* sums) {
-    for (int lane = 0; lane < panel_tokens; lane += lanes) {
-      const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
-      const auto blind = sum == zero;
-      const batch inverse = simd::quotient(batch(T(1)), sum);
-      for (int f = 0; f < a.head_size; ++f) {
-        T* const y = sums + f * panel_tokens + lane;
-        select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
-      }
-      const batch log_sum =
-          select(blind, batch(-std::numeric_limits<T>::infinity()),
-                 fma(batch::load_unaligned(now.maximum + lane), batch(a.remaining_scale()), log(sum)));
-      simd::first_lanes(log_sum, std::clamp(a.tokens - lane, 0, lanes)).store_unaligned(a.log_sums + lane);
-    }
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/tensor/mask.hpp
-#ifndef TESSERA_SINGLE_TENSOR_MASK
-#define TESSERA_SINGLE_TENSOR_MASK
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
-enum class mask { bidirectional, causal };
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/attention_shape.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
-#define TESSERA_SINGLE_EVAL_ATTENTION_SHAPE
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <span>
-#include <vector>
-
-// The keys that queries see, and the place of a head's rows.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
-/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
-/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
-///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
-///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
-///            multiples of 64 tokens
-struct visible_keys {
-  mask order;
-  std::span<pattern const> blocks;
-
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
-      : order(of_sequence), blocks(blocks_of_heads) {}
-};
-
-using kernels::learned_score_functor;
-using kernels::plain_scores;
-using kernels::score_functor;
-
-namespace eval {
-
-/// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
-inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
-  kernels::lane_keys keys;
-  std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
-  for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
-    if (token >= layout.tokens()) {
-      keys.set(lane, 0, 0);
-      continue;
-    }
-    while (token >= layout.end(sequence)) ++sequence;
-    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
-    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
-  }
-  return keys;
-}
-
-/// Panels first … last - 1.
-struct panel_range {
-  std::int64_t first, last;
-};
-/// The panels of all sequences that have a token in a panel.
-inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
-  const std::int64_t token = panel * panel_tokens;
-  const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
-  return {layout.begin(layout.sequence_of(token)) / panel_tokens,
-          ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
-}
-/// The largest number of panels_of_sequences for the panels [first, last).
-inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
-  std::int64_t most = 0;
-  for (std::int64_t panel = first; panel < last; ++panel) {
-    const panel_range seen = panels_of_sequences(layout, panel);
-    most = std::max(most, seen.last - seen.first);
-  }
-  return most;
-}
-
-/// The panels whose keys the queries of a panel may see.
-inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
-  const std::int64_t first = panel * panel_tokens;
-  const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
-  const std::int64_t sequence = layout.sequence_of(last);
-  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
-  if (seen == mask::causal) end = std::min(end, last + 1);
-  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
-  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
-}
-
-/// The score functor of a statement without one.
-inline constexpr plain_scores scores_as_they_are;
-
-/// Panels ahead whose rows of one head stay in the L2 beside the rows in use.
-inline constexpr int most_panels_ahead = 8;
-
-/// The arguments of attention and of its backward, and their checks.
-template <class T, class Score = plain_scores> struct attention_shape {
-  using sum = accumulator_t<T>;
-  panel_matrix<T> const* qkv;
-  sequences const* layout;
-  attention_heads heads;
-  visible_keys seen;
-  Score const* score;
-
-  int head_size() const { return int(qkv->features() / heads.all()); }
-  /// Features of y.
-  std::int64_t hidden() const { return std::int64_t(heads.queries) * head_size(); }
-  /// The first features in qkv of a head of queries, and of its keys and values.
-  std::array<std::int64_t, 3> rows_of(std::int64_t head) const {
-    const std::int64_t key = heads.queries + head / heads.group(), size = head_size();
-    return {head * size, key * size, (key + heads.keys) * size};
-  }
-  /// Parameters of a learned score functor for each head, else 0.
-  std::int64_t parameters() const {
-    if constexpr (learned_score_functor<Score>)
-      return score->parameters();
-    else
-      return 0;
-  }
-
-  void check(const char* operation) const {
-    if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
-      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
-                                heads.queries, " heads of queries and ", heads.keys,
-                                " of keys and values: it needs a multiple of ", std::max(3, heads.all()),
-                                ", and at least one head"));
-    if (head_size() % element_traits<T>::features_a_lane != 0)
-      throw shape_error(message("[", operation, "] ", heads.queries, " heads of ", head_size(),
-                                " features: in ", element_traits<T>::name,
-                                " two features share a lane, so that a head needs ", "an even number"));
-    if (layout->tokens() != qkv->tokens())
-      throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
-                                layout->tokens()));
-    if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
-    if (!seen.blocks.empty()) check_blocks(operation);
-  }
-  template <class E>
-  void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
-    if (x.features() != features || x.tokens() != qkv->tokens())
-      throw shape_error(message("[", operation, "] ", name, " is (", x.features(), " features, ", x.tokens(),
-                                " tokens) but should be (", features, ", ", qkv->tokens(), ")"));
-  }
-
-  kernels::attention_operands<T, Score> operands(int head, std::int64_t panel,
-                                                 kernels::lane_keys const& keys) const {
-    const auto rows = rows_of(head);
-    return {qkv->panel(panel) + rows[0] * panel_tokens,
-            qkv->data() + rows[1] * panel_tokens,
-            qkv->data() + rows[2] * panel_tokens,
-            qkv->panel_stride(),
-            head_size(),
-            sum(1 / std::sqrt(double(head_size()))),
-            &keys,
-            score,
-            head,
-            panel,
-            live(head, panel)};
-  }
-  /// The panels of keys that a panel of queries visits, for one head.
-  kernels::live_panels live(int head, std::int64_t panel) const {
-    if (seen.blocks.empty()) return {};
-    const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
-    const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
-    return {false, row.data(), int(row.size()), first};
-  }
-  /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
-  template <class... X>
-  kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
-    kernels::rows_ahead soon;
-    soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
-    const auto rows = rows_of(head);
-    const auto add = [&](panel_matrix<T> const& x) {
-      for (int part = 0; part < (x.features() == qkv->features() ? 3 : 1); ++part)
-        soon.add(x.panel(panel) + rows[std::size_t(part)] * panel_tokens);
-    };
-    add(*qkv);
-    (add(others), ...);
-    return soon;
-  }
-  /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
-  template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
-    const panel_range keys = visited_panels(*layout, seen.order, panel);
-    if (seen.blocks.empty()) return visit(keys);
-    const kernels::live_panels among = live(head, panel);
-    for (std::int64_t p = keys.first; p < keys.last; ++p)
-      if (among.contain(p)) visit(panel_range{p, p + 1});
-  }
-  /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
-  std::int64_t multiplies(int head, std::int64_t panel, int products) const {
-    std::int64_t panels = 0;
-    for_each_visited(head, panel, [&](panel_range keys) { panels += keys.last - keys.first; });
-    return products * panels * panel_tokens * panel_tokens * head_size();
-  }
-  /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
-  template <class E>
-  void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
-             std::int64_t rows, panel_range panels) const {
-    for (std::int64_t p = panels.first; p < panels.last; ++p)
-      list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
-                                      first + rows, tokens_of(p, x.tokens())));
-  }
-
- private:
-  TESSERA_COLD void check_blocks(const char* operation) const {
-    if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
-      throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
-                                heads.queries, " heads of queries: give one for each, or one for all"));
-    for (std::int64_t s = 0; s < layout->count(); ++s) {
-      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
-        throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
-                                  ": with visible blocks sequences begin at multiples of ", panel_tokens));
-      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
-      for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
-        pattern const& p = seen.blocks[head];
-        if (p.block_rows() < blocks || p.block_cols() < blocks)
-          throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
-                                    p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
-                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
-                                    " blocks of ", panel_tokens));
-      }
-    }
-  }
-};
-
-}  // namespace eval
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/kernels/attention_backward.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
-#define TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
-#include <algorithm>
-#include <cstdint>
-#include <numbers>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
-template <class T> struct key_sums {
-  T* first;
-  std::int64_t stride, panels;
-  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
-};
-
-template <class E, class Score = plain_scores>
-struct attention_backward_arguments : attention_operands<E, Score> {
-  using T = accumulator_t<E>;
-  E const *y, *dy;     // (head size, 64)
-  T const* log_sums;   // 64
-  E* dq;               // the panel of the queries
-  key_sums<T> dk, dv;  // this panel of queries adds to them
-  T* scratch;          // attention_backward_scratch(head size) numbers
-  rows_ahead soon;
-  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
-};
-/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
-/// these are not stored as T.
-template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
-  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
-}
-
-/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
-/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
-///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
-/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
-template <class Arch, class E, engine By, score_functor Score = plain_scores>
-struct attention_backward_panel {
-  using T = accumulator_t<E>;
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr int rows = register_block<T, Arch>::rows;
-  static constexpr int registers = register_block<T, Arch>::registers;
-  using P = factor_of<By, E, Arch>;
-  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
-  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
-  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
-  static constexpr int group = key_product::group;
-
-  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    T* const products = scores + panel_tokens * panel_tokens;
-    P* const p = reinterpret_cast<P*>(scores);
-    P* const ds = reinterpret_cast<P*>(products);
-    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
-    T* const wide = visible_room + 3 * operand;
-    const auto visible = [&](P const* values, int place) {
-      return visible_factors<Arch, P>(values, a.head_size,
-                                      reinterpret_cast<P*>(visible_room + place * operand));
-    };
-    T* const dq = sums_of(a.dq, wide);
-    P* const room = reinterpret_cast<P*>(wide + each);
-    P* const block = room + 2 * each;
-    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
-    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
-    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
-    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
-    alignas(64) T d[panel_tokens];
-    sum_features(a, d);
-    unit_of<By> unit;
-    onto start = onto::nothing;
-    rows_ahead soon = a.soon;
-    soon.cut(a.keys->panels() *
-             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
-    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
-      if (!a.live.contain(panel)) continue;
-      const key_block keys = a.keys->block(panel, step_of<By>(rows));
-      const auto [first, last] = queries(*a.keys, panel);
-      if (first >= last) continue;
-      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
-      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
-      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
-                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
-      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
-      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
-                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
-      if (keys.masked)
-        differentiate<true>(a, keys, d, scores, products);
-      else
-        differentiate<false>(a, keys, d, scores, products);
-      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
-      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
-      const auto visible_k =
-          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
-      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
-                         keys.diagonal(keys.first));
-      visible_k.add_hidden(
-          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
-          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
-      start = onto::result;
-      transpose(p, transposed, keys);
-      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
-                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
-                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
-      transpose(ds, transposed, keys);
-      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
-                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
-                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
-    }
-    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
-    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
-  }
-
- private:
-  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
-  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
-    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
-    const auto sees = [&](int lane) {
-      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
-    };
-    int first = 0, last = panel_tokens;
-    while (first < last && !sees(first)) ++first;
-    while (last > first && !sees(last - 1)) --last;
-    constexpr int step = step_of<By>(group);
-    return {first / step * step, round_up(last, step)};
-  }
-
-  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
-    for (int lane = 0; lane < panel_tokens; lane += lanes) {
-      batch sum(T(0));
-      for (int f = 0; f < a.head_size; ++f)
-        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
-      sum.store_unaligned(d + lane);
-    }
-  }
-
-  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
-  /// take the first half of their place.
-  template <bool Masked>
-  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
-                                              key_block const& keys, T const* d, T* scores, T* products) {
-    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
-    [[maybe_unused]] score_terms<Arch, T, Score> terms;
-    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
-    a.compute_terms(terms, keys.panel);
-    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
-    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
-    alignas(64) T log_sums[panel_tokens];  // to the base of 2
-    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
-    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
-      for (int key = keys.first; key < keys.last; key += group) {
-        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
-        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
-          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
-          if (Masked && j < blind) {
-            if constexpr (By == engine::amx)
-              for (T* const values : {scores, products})
-                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
-            return;
-          }
-          batch p[unsigned(group)], ds[unsigned(group)];
-          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
-            const int at = (key + i) * panel_tokens + column;
-            const batch product = batch::load_unaligned(scores + at);
-            batch score = product, slope = scale;  // ∂score/∂product
-            if constexpr (changes_scores<Score>) {
-              score = (*a.score)(product * scale, terms.load(key + i, column));
-              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
-            }
-            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
-            if constexpr (Masked) x = limits.apply(x, key + i, column);
-            p[i] = simd::exp2(x);
-            // A hidden value may be infinite: zero times infinity would be not-a-number.
-            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
-              if constexpr (Masked)
-                return select(limits.see(key + i, column), value, batch(T(0)));
-              else
-                return value;
-            };
-            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
-            ds[i] = seen(p[i] * slope * dp);
-            if constexpr (learned_score_functor<Score>)
-              dterms.add(
-                  key + i, column,
-                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
-          });
-          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
-          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
-        });
-      }
-    if constexpr (learned_score_functor<Score>)
-      if (a.dparameters)
-        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
-          a.score->add_gradient(a.head, distance, sum, a.dparameters);
-        });
-  }
-
-  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
-  /// become zero.
-  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
-    std::fill_n(from, keys.first * panel_tokens, P(0));
-    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
-    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
-    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
-      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
-                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/attention.hpp
-#ifndef TESSERA_SINGLE_EVAL_ATTENTION
-#define TESSERA_SINGLE_EVAL_ATTENTION
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-namespace eval {
-
-/// with_engine for attention: AMX sums over whole registers of 32 features.
-template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
-  if (head_size % 32 != 0) on.engines.forbid(engine::amx);
-  with_engine<T, T, engine::pairs, sizeof(T) == 2 ? engine::amx : engine::fma>(on, static_cast<Use&&>(use));
-}
-
-/// Computes attention. A tile is one head of a panel of queries.
-template <class T, engine By, class Score> struct attention_body {
-  using sum = accumulator_t<T>;
-  attention_shape<T, Score> shape;
-  panel_matrix<T>* y;
-  panel_matrix<sum>* log_sums;
-  operand scratch;
-
-  std::int64_t tiles() const { return shape.heads.queries * y->panels(); }
-
-  void compute(tile const& t) const noexcept {
-    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
-    // The next tile whose rows are not in use yet.
-    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
-    kernels::attention_panel<simd::native, T, By, Score>::run(
-        {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
-         log_sums->panel(panel) + head * panel_tokens, tokens_of(panel, y->tokens()), t.address<sum>(scratch),
-         next < tiles() ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
-                        : kernels::rows_ahead{}});
-  }
-
-  void describe(tile const& t, task_description& d) const {
-    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const std::int64_t size = shape.head_size();
-    const panel_range own{panel, panel + 1};
-    const auto rows = shape.rows_of(head);
-    shape.touch(d.reads, *shape.qkv, rows[0], size, own);
-    for (const int part : {1, 2})
-      shape.for_each_visited(int(head), panel, [&](panel_range keys) {
-        shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, keys);
-      });
-    shape.touch(d.writes, *y, head * size, size, own);
-    shape.touch(d.writes, *log_sums, head, 1, own);
-    d.multiplies += shape.multiplies(int(head), panel, 2);
-  }
-};
-
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
-  using statement_tag = void;
-  using sum = accumulator_t<T>;
-  attention_shape<T, Score> shape;
-  panel_matrix<T>* y;
-  panel_matrix<sum>* log_sums;
-
-  /// Throws shape_error.
-  void check() const {
-    shape.check("attention");
-    shape.check("attention", "y", *y, shape.hidden());
-    shape.check("attention", "log_sums", *log_sums, shape.heads.queries);
-    if (static_cast<void const*>(y) == log_sums)
-      throw shape_error("[attention] y and log_sums are the same tensor: give two");
-  }
-
-  void lower(plan& p) const {
-    check();
-    step_draft s("attention", cut::lines);
-    s.writes(all_of(*y));
-    s.writes(all_of(*log_sums));
-    s.reads(all_of(*shape.qkv));
-    s.tiles = int(shape.heads.queries * y->panels());
-    const operand scratch =
-        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
-      p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
-    });
-  }
-};
-
-/// Computes the gradients of attention. A tile is one head of keys, with its heads of queries, of a group of
-/// panels: panels outside the group share no sequence with it, so no other tile adds to its gradients.
-template <class T, engine By, class Score> struct attention_backward_body {
-  using sum = accumulator_t<T>;
-  attention_shape<T, Score> shape;
-  panel_matrix<T> const* y;
-  panel_matrix<sum> const* log_sums;
-  panel_matrix<T> const* dy;
-  panel_matrix<T>* dqkv;
-  operand scratch;
-  operand dparameters;  // a row for each group of panels, head by head; stride 0 if not wanted
-
-  std::int64_t panel_group(tile const& t) const { return t.index / shape.heads.keys; }
-  panel_range panels_of(tile const& t) const {
-    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(panel_group(t)), 2);
-    return {bounds[0], bounds[1]};
-  }
-  range queries_of(tile const& t) const {
-    const int first = int(t.index % shape.heads.keys) * shape.heads.group();
-    return {first, first + shape.heads.group()};
-  }
-
-  void compute(tile const& t) const noexcept {
-    const range heads = queries_of(t);
-    const int size = shape.head_size();
-    const panel_range panels = panels_of(t);
-    const auto rows = shape.rows_of(heads.first);
-    sum* const room = t.address<sum>(scratch);
-    kernels::key_sums<sum> sums[2];  // dk and dv
-    for (int part = 0; part < 2; ++part)
-      if constexpr (std::is_same_v<T, sum>) {
-        sums[part] = {dqkv->data() + rows[std::size_t(1 + part)] * panel_tokens, dqkv->panel_stride(),
-                      dqkv->panels()};
-      } else {
-        const std::int64_t numbers = kernels::wide_numbers<T>(size);
-        sums[part] = {room + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
-                      most_panels_seen(*shape.layout, panels.first, panels.last)};
-      }
-    const auto dparameters_of = [&](int head) -> sum* {
-      if (dparameters.stride == 0) return nullptr;
-      return t.address<sum>(dparameters, panel_group(t)) + head * shape.parameters();
-    };
-    for (int head = heads.first; head < heads.last && dparameters.stride > 0; ++head)
-      std::fill_n(dparameters_of(head), shape.parameters(), sum(0));
-    // No later query sees panels before `complete`: their gradients are stored. Panels complete … begun - 1
-    // have sums.
-    std::int64_t begun = panels.first, complete = panels.first;
-    const auto complete_until = [&](std::int64_t panel) {
-      for (; complete < panel; ++complete)
-        for (int part = 0; part < 2; ++part)
-          simd::store_narrowed<simd::native>(
-              sums[part].of(complete), size,
-              dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
-    };
-    for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
-      const panel_range seen = panels_of_sequences(*shape.layout, panel);
-      complete_until(seen.first);
-      for (; begun < seen.last; ++begun)
-        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
-      for (int head = heads.first; head < heads.last; ++head) {
-        // Prefetches for the next head, unless that would evict rows that this head still needs.
-        kernels::rows_ahead soon;
-        if (head + 1 < shape.heads.queries && panels.last - panels.first <= most_panels_ahead)
-          soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
-        const std::int64_t row = std::int64_t(head) * size * panel_tokens;
-        kernels::attention_backward_panel<simd::native, T, By, Score>::run(
-            {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
-             log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
-             soon, dparameters_of(head)});
-      }
-    }
-    complete_until(panels.last);
-  }
-
-  void describe(tile const& t, task_description& d) const {
-    const panel_range panels = panels_of(t);
-    const range heads = queries_of(t);
-    const std::int64_t size = shape.head_size();
-    const auto rows = shape.rows_of(heads.first);
-    for (const int part : {0, 1, 2}) {
-      const std::int64_t first = rows[std::size_t(part)], features = part == 0 ? heads.size() * size : size;
-      shape.touch(d.reads, *shape.qkv, first, features, panels);
-      shape.touch(d.writes, *dqkv, first, features, panels);
-    }
-    for (auto const* x : {y, dy}) shape.touch(d.reads, *x, heads.first * size, heads.size() * size, panels);
-    shape.touch(d.reads, *log_sums, heads.first, heads.size(), panels);
-    const std::int64_t bytes = shape.parameters() * std::int64_t(sizeof(sum));
-    if (dparameters.stride > 0)
-      d.write({dparameters.owner,
-               dparameters.at + dparameters.stride * std::size_t(panel_group(t)) +
-                   std::size_t(heads.first * bytes),
-               heads.size() * bytes});
-    for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
-      for (int head = heads.first; head < heads.last; ++head)
-        d.multiplies += shape.multiplies(head, panel, 5);
-  }
-};
-
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
-  using statement_tag = void;
-  using sum = accumulator_t<T>;
-  attention_shape<T, Score> shape;
-  panel_matrix<T> const* y;
-  panel_matrix<sum> const* log_sums;
-  panel_matrix<T> const* dy;
-  panel_matrix<T>* dqkv;
-  feature_vector<sum>* dparameters;  // null if not wanted
-
-  /// Throws shape_error.
-  void check() const {
-    shape.check("attention_backward");
-    shape.check("attention_backward", "y", *y, shape.hidden());
-    shape.check("attention_backward", "log_sums", *log_sums, shape.heads.queries);
-    shape.check("attention_backward", "dy", *dy, shape.hidden());
-    shape.check("attention_backward", "dqkv", *dqkv, shape.qkv->features());
-    if (dqkv == shape.qkv)
-      throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
-    if (dparameters && dparameters->size() != shape.heads.queries * shape.parameters())
-      throw shape_error(message("[attention_backward] dparameters has ", dparameters->size(),
-                                " numbers but should have ", shape.heads.queries * shape.parameters(), ": ",
-                                shape.parameters(), " for each of ", shape.heads.queries, " heads"));
-  }
-
-  void lower(plan& p) const {
-    check();
-    step_draft s("attention backward", cut::lines);
-    const int groups = int(shape.layout->panel_groups().size()) - 1;
-    s.tiles = shape.heads.keys * groups;
-    s.writes(all_of(*dqkv));
-    for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
-    s.reads(all_of(*log_sums));
-    // Wide sums of the gradients of keys and values: 1 MiB for head size 64 and 2048 tokens.
-    const std::int64_t wide =
-        2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
-    const operand scratch = p.worker_memory(
-        std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
-    operand rows{};
-    if (dparameters && dparameters->size() > 0) {
-      const std::size_t row = std::size_t(dparameters->size()) * sizeof(sum);
-      rows = p.run_memory(row * std::size_t(groups), row);
-      rows.touches = footprint::everything;
-      s.writes(rows);
-    }
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
-      p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
-    });
-    if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);
-  }
-};
-
-}  // namespace eval
-
-/// y = V softmax(Kᵀ Q / √d), head by head and sequence by sequence.
-///   qkv (3 hidden, tokens)    the features of q, then of k, then of v; of each, head h has features
-///                             h d … (h + 1) d - 1 with d = hidden / heads. Of fewer heads of keys and values
-///                             than of queries: ((queries + 2 keys) d, tokens)
-///   y (hidden, tokens)        zero where a query sees no key
-///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
-///   score                     changes the scores before the softmax
-/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
-/// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to
-/// T before sums over tokens: each product has a relative error of unit_roundoff<T>, log_sums none. Throws
-/// shape_error, also if heads would share lanes. All arguments are held by reference until run.
-template <element T, score_functor Score = plain_scores>
-auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
-               panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
-               Score const& score = eval::scores_as_they_are) {
-  const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
-  statement.check();
-  return statement;
-}
-
-/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
-/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
-/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
-/// Throws shape_error. All are held by reference until run.
-template <element T, score_functor Score = plain_scores>
-auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
-                        panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
-                        sequences const& layout, attention_heads heads, visible_keys seen,
-                        panel_matrix<T>& dqkv, Score const& score = eval::scores_as_they_are,
-                        feature_vector<accumulator_t<T>>* dparameters = nullptr) {
-  const eval::attention_backward_statement<T, Score> statement{
-      {&qkv, &layout, heads, seen, &score}, &y, &log_sums, &dy, &dqkv, dparameters};
-  statement.check();
-  return statement;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/kernels/block_softmax.hpp
-#ifndef TESSERA_SINGLE_KERNELS_BLOCK_SOFTMAX
-#define TESSERA_SINGLE_KERNELS_BLOCK_SOFTMAX
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The values of a block row of a matrix in blocks of Rows x Cols, as softmax goes through them: in pieces
-/// that are alike, a block each, so that registers at one position of all pieces hold values of one row, or
-/// of some rows lane by lane. Rows are reduced across lanes once, when all pieces are done. In blocks of one
-/// row all values stand one after the other: they are one piece, all of one row.
-template <class T, class Arch, int Rows, int Cols> struct softmax_row {
-  using batch = simd::batch<T, Arch>;
-  static constexpr int lanes = simd::lanes<T, Arch>;
-  static constexpr bool one_row = Rows == 1;
-  static constexpr int positions = one_row ? lanes : round_up(Rows * Cols, lanes);
-
-  block_line blocks;
-
-  std::int64_t pieces() const { return one_row ? 1 : blocks.count; }
-  std::int64_t size() const { return one_row ? std::int64_t(blocks.count) * Cols : Rows * Cols; }
-  std::int64_t padded_size() const { return round_up<std::int64_t>(size(), lanes); }
-  /// Where value e of a block stands in memory of padded pieces.
-  std::int64_t place(int block, int e) const {
-    return std::int64_t(block) * (one_row ? Cols : positions) + e;
-  }
-  static constexpr int position_of(std::int64_t i) { return one_row ? 0 : int(i); }
-
-  /// Calls visit(v, w, position, count) for all registers: from value v of the row on, with `count` values of
-  /// it; from w on in padded pieces.
-  template <class Visit> TESSERA_INLINE void for_each(Visit const& visit) const {
-    for (std::int64_t piece = 0; piece < pieces(); ++piece)
-      for (std::int64_t i = 0; i < size(); i += lanes)
-        visit(piece * size() + i, piece * padded_size() + i, position_of(i),
-              Rows * Cols % lanes == 0 && !one_row ? lanes : int(std::min<std::int64_t>(lanes, size() - i)));
-  }
-
-  template <class E> TESSERA_INLINE static batch load(E const* from, int count, T padding) {
-    if (count == lanes) return simd::load_values<Arch>(from);
-    T numbers[unsigned(lanes)];
-    for (int i = 0; i < lanes; ++i) numbers[i] = i < count ? T(from[i]) : padding;
-    return batch::load_unaligned(numbers);
-  }
-  template <class E> TESSERA_INLINE static void store(batch values, E* to, int count) {
-    if (count == lanes) return simd::store_values<Arch>(to, values);
-    T numbers[unsigned(lanes)];
-    values.store_unaligned(numbers);
-    for (int i = 0; i < count; ++i) to[i] = E(numbers[i]);
-  }
-
-  /// Reduces the positions of each row to one number, and leaves finish(number) at all of them.
-  template <class Combine, class Finish>
-  static void reduce_rows(T* at, Combine const& combine, Finish const& finish) {
-    constexpr int width = one_row ? lanes : Cols;
-    for (int row = 0; row < Rows; ++row, at += width) {
-      T all = at[0];
-      for (int col = 1; col < width; ++col) all = combine(all, at[col]);
-      std::fill_n(at, width, finish(all));
-    }
-  }
-};
-
-/// Values of scratch, in the accumulator, for softmax of block rows of this index.
-template <class T, class Arch, int Rows, int Cols> std::size_t softmax_scratch(block_index const& of) {
-  std::int64_t most = 0;
-  for (int i = 0; i < of.lines(); ++i) {
-    const softmax_row<T, Arch, Rows, Cols> row{of.line(i)};
-    most = std::max(most, row.pieces() * row.padded_size());
-  }
-  return std::size_t(most);
-}
-
-/// Entries of block row `line` that take no part become -infinity: those that overhang the matrix, and, if
-/// `causal`, those right of the diagonal.
-template <class T, class Arch, int Rows, int Cols>
-void hide_entries(block_grid const& of, int line, bool causal, T* values) noexcept {
-  if (!causal && !of.overhangs()) return;
-  const softmax_row<T, Arch, Rows, Cols> row{of.index.line(line)};
-  const std::int64_t first_row = std::int64_t(line) * Rows;
-  const auto last_col = [&](std::int64_t r) { return causal ? std::min(of.cols, r + 1) : of.cols; };
-  for (int b = 0; b < row.blocks.count; ++b) {
-    const std::int64_t first_col = std::int64_t(row.blocks.columns[b]) * Cols;
-    if (first_row + Rows <= of.rows && first_col + Cols <= last_col(first_row)) continue;
-    for (int r = 0; r < Rows; ++r)
-      for (int c = 0; c < Cols; ++c)
-        if (first_row + r >= of.rows || first_col + c >= last_col(first_row + r))
-          values[row.place(b, r * Cols + c)] = -std::numeric_limits<T>::infinity();
-  }
-}
-
-/// p = softmax of s along the rows of some block rows, over their stored entries alone; in place too. A row
-/// whose entries are all hidden or -infinity becomes 0.
-///   scratch   softmax_scratch values
-template <class Arch, int Rows, int Cols, class P, class S>
-void softmax_of_blocks(block_grid const& of, S const* s, P* p, range lines, bool causal,
-                       accumulator_t<P>* scratch) noexcept {
-  using T = accumulator_t<P>;
-  using row_type = softmax_row<T, Arch, Rows, Cols>;
-  using batch = simd::batch<T, Arch>;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  alignas(64) T at[unsigned(row_type::positions)];
-  for (int line = lines.first; line < lines.last; ++line) {
-    const row_type row{of.index.line(line)};
-    if (row.blocks.count == 0) continue;
-    const std::int64_t first = row.blocks.first * (Rows * Cols);
-    row.for_each([&](std::int64_t v, std::int64_t w, int, int count) TESSERA_INLINE_LAMBDA {
-      row.load(s + first + v, count, -infinity).store_unaligned(scratch + w);
-    });
-    hide_entries<T, Arch, Rows, Cols>(of, line, causal, scratch);
-
-    std::fill_n(at, row_type::positions, -infinity);
-    row.for_each([&](std::int64_t, std::int64_t w, int position, int) TESSERA_INLINE_LAMBDA {
-      simd::at_least(batch::load_unaligned(scratch + w), batch::load_unaligned(at + position))
-          .store_unaligned(at + position);
-    });
-    row.reduce_rows(
-        at, [](T a, T b) { return a < b ? b : a; }, [](T most) { return most == -infinity ? T(0) : most; });
-
-    alignas(64) T sum[unsigned(row_type::positions)] = {};
-    constexpr T log2_e = T(1.4426950408889634);
-    row.for_each([&](std::int64_t, std::int64_t w, int position, int) TESSERA_INLINE_LAMBDA {
-      const batch x = batch::load_unaligned(scratch + w) - batch::load_unaligned(at + position);
-      const batch power = simd::exp2(x * batch(log2_e));
-      power.store_unaligned(scratch + w);
-      (batch::load_unaligned(sum + position) + power).store_unaligned(sum + position);
-    });
-    row.reduce_rows(sum, [](T a, T b) { return a + b; }, [](T all) { return all == 0 ? T(0) : 1 / all; });
-    row.for_each([&](std::int64_t v, std::int64_t w, int position, int count) TESSERA_INLINE_LAMBDA {
-      row.store(batch::load_unaligned(scratch + w) * batch::load_unaligned(sum + position), p + first + v,
-                count);
-    });
-  }
-}
-
-/// ds = p (dp - the sum over the row of p dp), from the result of softmax and the gradient by it; in place
-/// too.
-template <class Arch, int Rows, int Cols, class D, class P, class G>
-void softmax_gradient_of_blocks(block_index const& of, P const* p, G const* dp, D* ds, range lines) noexcept {
-  using T = accumulator_t<D>;
-  using row_type = softmax_row<T, Arch, Rows, Cols>;
-  using batch = simd::batch<T, Arch>;
-  for (int line = lines.first; line < lines.last; ++line) {
-    const row_type row{of.line(line)};
-    if (row.blocks.count == 0) continue;
-    const std::int64_t first = row.blocks.first * (Rows * Cols);
-    alignas(64) T sum[unsigned(row_type::positions)] = {};
-    row.for_each([&](std::int64_t v, std::int64_t, int position, int count) TESSERA_INLINE_LAMBDA {
-      const batch product = row.load(p + first + v, count, T(0)) * row.load(dp + first + v, count, T(0));
-      (batch::load_unaligned(sum + position) + product).store_unaligned(sum + position);
-    });
-    row.reduce_rows(sum, [](T a, T b) { return a + b; }, [](T all) { return all; });
-    row.for_each([&](std::int64_t v, std::int64_t, int position, int count) TESSERA_INLINE_LAMBDA {
-      const batch d = row.load(dp + first + v, count, T(0)) - batch::load_unaligned(sum + position);
-      row.store(row.load(p + first + v, count, T(0)) * d, ds + first + v, count);
-    });
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/block_softmax.hpp
-#ifndef TESSERA_SINGLE_EVAL_BLOCK_SOFTMAX
-#define TESSERA_SINGLE_EVAL_BLOCK_SOFTMAX
-#include <algorithm>
-#include <cstdint>
-#include <type_traits>
-#include <utility>
-
-// Softmax along the rows of a block-sparse matrix, and its gradient.
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace expr {
-
-/// The softmax of the stored entries of each row.
-template <leaf S> struct block_softmax {
-  using node_tag = void;
-  using value_type = accumulator_t<typename S::value_type>;
-  static constexpr domain laid_over = domain::blocks;
-  S s;
-  mask order;
-  extent size() const { return extent_of(s); }
-};
-
-/// Its gradient, from its result and the gradient by that.
-template <leaf P, leaf D> struct block_softmax_gradient {
-  using node_tag = void;
-  using value_type = accumulator_t<typename P::value_type>;
-  static constexpr domain laid_over = domain::blocks;
-  P p;
-  D dp;
-  extent size() const { return join("block_softmax_gradient", extent_of(p), extent_of(dp)); }
-};
-
-/// Throws shape_error for a block whose entries are all right of the diagonal.
-template <class Matrix> TESSERA_COLD void require_causal(Matrix const& s) {
-  using block = typename Matrix::block;
-  for (int i = 0; i < s.pattern().block_rows(); ++i)
-    if (const auto row = s.pattern().row(i); !row.empty()) {
-      const std::int64_t last_row = std::min<std::int64_t>(s.rows(), std::int64_t(i + 1) * block::rows) - 1;
-      if (std::int64_t(row.back()) * block::cols > last_row)
-        throw shape_error(message("[block_softmax] block (", i, ", ", row.back(),
-                                  ") lies wholly right of the diagonal, where mask::causal hides everything: "
-                                  "leave such blocks out, as band_pattern does"));
-    }
-}
-
-}  // namespace expr
-
-/// Softmax along each row of a block-sparse matrix over its stored entries alone: absent entries are no zeros
-/// in the denominator. `run(ctx, p = block_softmax(s))`, also in place, `s = block_softmax(s)`; p has the
-/// pattern of s. An entry of -infinity becomes 0; a row with no other entry becomes 0, and one without blocks
-/// stays absent. The row's maximum is subtracted first; computed in the accumulator, rounded once.
-///   order   mask::causal hides entries whose column is greater than their row: they become 0
-/// Throws shape_error if the causal mask hides a whole block.
-/// (popsparse, experimental::blockSparseSoftmax)
-template <expression S> auto block_softmax(S&& s, mask order = mask::bidirectional) {
-  static_assert(expr::matrix<S>,
-                "[block_softmax(s)] s is read several times: store it in a block_sparse_matrix first");
-  if constexpr (expr::matrix<S>) {
-    if (order == mask::causal) expr::require_causal(s);
-    return expr::block_softmax<expr::held<S>>{expr::hold(std::forward<S>(s)), order};
-  } else {
-    return expr::hold(std::forward<S>(s));
-  }
-}
-
-/// ds = p ⊙ (dp - Σ p ⊙ dp, over the stored entries of the row): the gradient of a loss by s, from
-/// p = block_softmax(s), with any mask, and dp, its gradient by p. May be in place of p or dp.
-/// Throws shape_error if the three do not have one size and one pattern.
-template <expression P, expression D> auto block_softmax_gradient(P&& p, D&& dp) {
-  static_assert(
-      expr::matrix<P> && expr::matrix<D>,
-      "[block_softmax_gradient(p, dp)] both are read twice: store them in block_sparse_matrices first");
-  if constexpr (expr::matrix<P> && expr::matrix<D>)
-    return expr::block_softmax_gradient<expr::held<P>, expr::held<D>>{expr::hold(std::forward<P>(p)),
-                                                                      expr::hold(std::forward<D>(dp))};
-  else
-    return expr::hold(std::forward<P>(p));
-}
-
-namespace eval {
-
-/// p = block_softmax(s). A tile is a range of block rows.
-template <class P, class S, class Block> struct block_softmax_body {
-  using T = accumulator_t<P>;
-  operand to, from, scratch;
-  kernels::block_grid grid;
-  int tiles;
-  bool causal;
-
-  range lines(tile const& t) const { return grid.index.lines_of_part(int(t.index), tiles); }
-  void compute(tile const& t) const noexcept {
-    P* const p = t.address<P>(to);
-    kernels::softmax_of_blocks<simd::native, Block::rows, Block::cols>(
-        grid, t.address<S const>(from), p, lines(t), causal, t.address<T>(scratch));
-    grid.clear_overhang(p, lines(t), {0, grid.index.width()});
-  }
-  void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t operations = 16;  // a power, a difference, a maximum, a sum, a product
-    d.read(blocks_of_lines(from, grid.index, lines(t), Block::elements * sizeof(S)));
-    d.write(blocks_of_lines(to, grid.index, lines(t), Block::elements * sizeof(P)));
-    d.operations += operations * Block::elements * grid.index.blocks(lines(t).first, lines(t).last);
-  }
-};
-
-/// ds = block_softmax_gradient(p, dp). A tile is a range of block rows.
-template <class D, class P, class G, class Block> struct block_softmax_gradient_body {
-  operand to, p, dp;
-  kernels::block_grid grid;
-  int tiles;
-
-  range lines(tile const& t) const { return grid.index.lines_of_part(int(t.index), tiles); }
-  void compute(tile const& t) const noexcept {
-    D* const ds = t.address<D>(to);
-    kernels::softmax_gradient_of_blocks<simd::native, Block::rows, Block::cols>(
-        grid.index, t.address<P const>(p), t.address<G const>(dp), ds, lines(t));
-    grid.clear_overhang(ds, lines(t), {0, grid.index.width()});
-  }
-  void describe(tile const& t, task_description& d) const {
-    read_once(d, blocks_of_lines(p, grid.index, lines(t), Block::elements * sizeof(P)));
-    read_once(d, blocks_of_lines(dp, grid.index, lines(t), Block::elements * sizeof(G)));
-    d.write(blocks_of_lines(to, grid.index, lines(t), Block::elements * sizeof(D)));
-    d.operations += 4 * Block::elements * grid.index.blocks(lines(t).first, lines(t).last);
-  }
-};
-
-template <class T, class Block> kernels::block_grid grid_of(block_sparse_matrix<T, Block> const& m) {
-  return {index_of(m.pattern()), m.rows(), m.cols(), Block::rows, Block::cols};
-}
-
-template <class P, class Block, class S>
-TESSERA_COLD void lower(
-    plan& p, expr::statement<block_sparse_matrix<P, Block>, expr::block_softmax<S>, false> const& st) {
-  using element = typename S::value_type;
-  using T = accumulator_t<P>;
-  static_assert(std::is_same_v<T, accumulator_t<element>>,
-                "the operands and the destination of a statement have different element "
-                "types: " TESSERA_ONE_ACCUMULATOR);
-  block_sparse_matrix<P, Block>& to = st.destination();
-  const kernels::block_grid grid = grid_of(to);
-  step_draft made("block softmax", cut::lines);
-  made.tiles = std::min(grid.index.lines(), 8 * p.workers());
-  const std::size_t scratch = kernels::softmax_scratch<T, simd::native, Block::rows, Block::cols>(grid.index);
-  p.add(made, block_softmax_body<P, element, Block>{.to = made.writes(all_of(to)),
-                                                    .from = made.reads(all_of(st.value.s.tensor())),
-                                                    .scratch = p.worker_memory(scratch * sizeof(T)),
-                                                    .grid = grid,
-                                                    .tiles = made.tiles,
-                                                    .causal = st.value.order == mask::causal});
-}
-
-template <class T, class Block, class P, class D>
-TESSERA_COLD void lower(
-    plan& p,
-    expr::statement<block_sparse_matrix<T, Block>, expr::block_softmax_gradient<P, D>, false> const& st) {
-  using p_element = typename P::value_type;
-  using dp_element = typename D::value_type;
-  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
-                    std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
-                "the operands and the destination of a statement have different element "
-                "types: " TESSERA_ONE_ACCUMULATOR);
-  block_sparse_matrix<T, Block>& to = st.destination();
-  step_draft made("gradient of block softmax", cut::lines);
-  made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
-  p.add(made, block_softmax_gradient_body<T, p_element, dp_element, Block>{
-                  .to = made.writes(all_of(to)),
-                  .p = made.reads(all_of(st.value.p.tensor())),
-                  .dp = made.reads(all_of(st.value.dp.tensor())),
-                  .grid = grid_of(to),
-                  .tiles = made.tiles});
-}
-
-}  // namespace eval
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/kernels/embedding.hpp
-#ifndef TESSERA_SINGLE_KERNELS_EMBEDDING
-#define TESSERA_SINGLE_KERNELS_EMBEDDING
-#include <algorithm>
-#include <cstdint>
-
-// Copies rows of a dense table, stored in blocks, to tokens of panels and back. The loops go by block columns
-// of the table, which are `Block::cols` features of a panel, so that the touched parts of both fit the L1. A
-// row of the table is a column of the panel: squares of `lanes` tokens × `lanes` features are transposed in
-// registers, and the remainder moves number by number.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-template <class Arch, class T, class Block> struct embedding {
-  using sum = accumulator_t<T>;
-
-  /// Address of row `id` of a table at block column `column`.
-  template <class Value>
-  static Value* row(Value* table, std::int64_t block_cols, std::int64_t column, int id) {
-    return table + ((id / Block::rows) * block_cols + column) * Block::elements +
-           id % Block::rows * Block::cols;
-  }
-
-  /// y(:, t) = table(ids[t], :), or += if `accumulates`, for the tokens of a panel and block columns [first,
-  /// last).
-  template <class Value>
-  static void gather(Value const* table, std::int64_t block_cols, std::int32_t const* ids, int tokens,
-                     bool accumulates, T* y, std::int64_t features, int first, int last) noexcept {
-    for (std::int64_t column = first; column < last; ++column) {
-      const std::int64_t feature = column * Block::cols;
-      const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
-      const auto row_of = [&](int t) TESSERA_INLINE_LAMBDA {
-        Value const* const from = row(table, block_cols, column, ids[t]);
-        if (column + 1 < last)
-          simd::prefetch<1>(from + Block::elements);  // this row of the next block column
-        return from;
-      };
-      int t = 0;
-      if (in_tiles && height == Block::cols)
-        for (; t + lanes <= tokens; t += lanes) {
-          Value const* from[unsigned(lanes)];
-          unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
-          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, accumulates, y, feature + f, t);
-        }
-      for (; t < tokens; ++t) {
-        Value const* const from = row_of(t);
-        for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
-          to = T((accumulates ? sum(to) : sum(0)) + sum(from[f]));
-        });
-      }
-    }
-  }
-
-  /// table(ids[t], :) += y(:, t), for the tokens of a panel in ascending order, in one block column.
-  static void scatter(sum* table, std::int64_t block_cols, std::int32_t const* ids, int tokens, T const* y,
-                      std::int64_t features, std::int64_t column) noexcept {
-    const std::int64_t feature = column * Block::cols;
-    const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
-    int t = 0;
-    if (in_tiles && height == Block::cols)
-      for (; t + lanes <= tokens; t += lanes)
-        for (int f = 0; f < Block::cols; f += lanes) {
-          tile all = load_tile(y, feature + f, t);
-          simd::transpose<sum, Arch>(all.r);
-          for (int i = 0; i < lanes; ++i) {
-            sum* const to = row(table, block_cols, column, ids[t + i]) + f;
-            (batch::load_unaligned(to) + batch(all.r[i])).store_unaligned(to);
-          }
-        }
-    for (; t < tokens; ++t) {
-      sum* const to = row(table, block_cols, column, ids[t]);
-      for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
-    }
-  }
-
- private:
-  using batch = simd::batch<sum, Arch>;
-  static constexpr int lanes = simd::lanes<sum, Arch>, features_a_lane = element_traits<T>::features_a_lane;
-  static constexpr bool in_tiles = Block::cols % lanes == 0;
-
-  /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
-  struct tile {
-    simd::reg<sum, Arch> r[unsigned(lanes)];
-  };
-
-  /// Loads the square at (feature, token) of a panel.
-  TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
-    tile all;
-    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-      simd::load_features<sum, Arch>(y + (feature + features_a_lane * i) * panel_tokens, token,
-                                     all.r + features_a_lane * i);
-    });
-    return all;
-  }
-
-  /// Copies features f … f + lanes - 1 of `lanes` rows to the square at (feature, token) of a panel.
-  template <class Value>
-  TESSERA_INLINE static void gather_tile(Value const* const (&from)[unsigned(lanes)], int f, bool accumulates,
-                                         T* y, std::int64_t feature, int token) {
-    tile all;
-    unroll<lanes>([&](auto i)
-                      TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
-    simd::transpose<sum, Arch>(all.r);
-    if (accumulates) {
-      const tile old = load_tile(y, feature, token);
-      unroll<lanes>([&](auto i)
-                        TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
-    }
-    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
-      batch features[unsigned(features_a_lane)];
-      unroll<features_a_lane>(
-          [&](auto j) TESSERA_INLINE_LAMBDA { features[j] = batch(all.r[features_a_lane * i + j]); });
-      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + features_a_lane * i, token),
-                                            features);
-    });
-  }
-
-  /// Calls visit(f, y(feature + f, t)) for the `height` features of a block column: lane by lane if the
-  /// column begins at a lane.
-  template <class Value, class Visit>
-  TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
-                                              Visit&& visit) {
-    int f = 0;
-    if constexpr (Block::cols % features_a_lane == 0)
-      for (Value* const first = y + place_in_panel<T>(feature, t); f + features_a_lane <= height;
-           f += features_a_lane)
-        for (int i = 0; i < features_a_lane; ++i) visit(f + i, first[f * panel_tokens + i]);
-    for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
-  }
-};
-
-/// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
-///   stride   elements from one panel of x to the next
-template <class T>
-void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* positions, int tokens, T* y,
-                   std::int64_t first, std::int64_t last) noexcept {
-  for (int t = 0; t < tokens; ++t) {
-    T const* const from = x + positions[t] / panel_tokens * stride;
-    for (std::int64_t f = first; f < last; ++f)
-      y[place_in_panel<T>(f, t)] = from[place_in_panel<T>(f, positions[t] % panel_tokens)];
-  }
-}
-
-/// Reverse of gather_tokens, for one panel of x that holds tokens begin … begin + tokens - 1: x(:,
-/// positions[i]) = y(:, i), and zero at all other tokens. Positions ascend.
-///   stride   elements from one panel of y to the next
-template <class T>
-void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positions, std::int64_t count,
-                    std::int64_t begin, int tokens, T* x, std::int64_t first, std::int64_t last) noexcept {
-  const std::int64_t stored = round_up<std::int64_t>(last, element_traits<T>::features_a_lane);
-  std::fill(x + first * panel_tokens, x + stored * panel_tokens, T(0));
-  std::int64_t i = std::lower_bound(positions, positions + count, begin) - positions;
-  for (; i < count && positions[i] < begin + tokens; ++i) {
-    T const* const from = y + i / panel_tokens * stride;
-    for (std::int64_t f = first; f < last; ++f)
-      x[place_in_panel<T>(f, positions[i] - begin)] = from[place_in_panel<T>(f, i % panel_tokens)];
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/embedding.hpp
-#ifndef TESSERA_SINGLE_EVAL_EMBEDDING
-#define TESSERA_SINGLE_EVAL_EMBEDDING
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <type_traits>
-#include <vector>
-
-// Statements that move whole tokens: rows of a table to tokens and back, chosen tokens to a smaller
-// activation and back. Every result has one writer and a fixed order of sums. Indices are held by reference
-// and must live until the end of the run.
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace eval {
-
-/// The bytes of a row of a table in some of its block columns.
-template <class Value, class Block>
-touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
-  const std::int64_t at =
-      (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
-  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
-          Block::cols * std::int64_t(sizeof(Value)), some.size(),
-          Block::elements * std::int64_t(sizeof(Value))};
-}
-
-/// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
-template <class T, class Value, class Block> struct row_gathering_body {
-  operand y, table;
-  std::int64_t features, tokens;
-  std::int32_t const* ids;
-  int block_cols;  // of the table
-  bool accumulates;
-
-  void compute(tile const& t) const noexcept {
-    const range l = part_of(block_cols, t.part, t.parts);
-    kernels::embedding<simd::native, T, Block>::gather(
-        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
-        accumulates, t.address<T>(y), features, l.first, l.last);
-  }
-  void describe(tile const& t, task_description& d) const {
-    const range l = part_of(block_cols, t.part, t.parts);
-    const int live = tokens_of(t.index, tokens);
-    for (int i = 0; i < live; ++i)
-      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
-    const touched_bytes panel =
-        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
-                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
-    d.write(panel);
-    if (accumulates) d.read(panel);
-  }
-};
-
-/// Rows of a table += tokens of y. A tile owns a block column of the whole table.
-template <class T, class Value, class Block> struct row_scattering_body {
-  operand table, y;
-  std::int64_t features, tokens;
-  std::int32_t const* ids;
-  int block_cols;
-
-  void compute(tile const& t) const noexcept {
-    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      kernels::embedding<simd::native, T, Block>::scatter(
-          t.address<Value>(table), block_cols, ids + panel * panel_tokens, tokens_of(panel, tokens),
-          t.address<T const>(y, panel), features, t.index);
-  }
-  void describe(tile const& t, task_description& d) const {
-    const auto column = int(t.index);
-    std::vector<std::int32_t> rows(ids, ids + tokens);
-    std::ranges::sort(rows);
-    const auto repeated = std::ranges::unique(rows);
-    rows.erase(repeated.begin(), repeated.end());
-    for (const std::int32_t id : rows) {
-      d.write(table_row<Value, Block>(table, block_cols, {column, column + 1}, id));
-      d.read(d.writes.back());
-    }
-    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
-                              std::min<std::int64_t>(features, (column + 1) * Block::cols),
-                              tokens_of(panel, tokens)));
-  }
-};
-
-/// The direction in which chosen tokens move.
-enum class token_move : std::uint8_t {
-  gather,   // tokens at some positions become the tokens 0, 1, … of the result
-  scatter,  // the tokens 0, 1, … go to some positions of the result; its other tokens become zero
-};
-
-/// Moves tokens. A tile is a panel of the result, or a range of its granules.
-template <class T> struct token_choice_body {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
-  std::int32_t const* positions;
-  std::int64_t count;
-  token_move move;
-
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
-  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
-
-  void compute(tile const& t) const noexcept {
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
-    T const* const source = t.address<T const>(from, 0);
-    if (move == token_move::scatter)
-      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
-                              t.address<T>(to), f.first, f.last);
-    else
-      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
-                             f.first, f.last);
-  }
-  void describe(tile const& t, task_description& d) const {
-    constexpr int group = element_traits<T>::features_a_lane;
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
-    const std::int64_t first = t.index * panel_tokens;
-    const auto read = [&](std::int64_t token) {
-      const std::int64_t at =
-          token / panel_tokens * stride() + place_in_panel<T>(f.first, token % panel_tokens);
-      d.read({from.owner, from.at + std::uintptr_t(at) * sizeof(T), group * std::int64_t(sizeof(T)),
-              ceil_div<std::int64_t>(f.size(), group), group * panel_tokens * std::int64_t(sizeof(T))});
-    };
-    if (move == token_move::scatter) {
-      const auto* at = std::lower_bound(positions, positions + count, first);
-      for (; at < positions + count && *at < first + live; ++at) read(at - positions);
-    } else {
-      for (int i = 0; i < live; ++i) read(positions[first + i]);
-    }
-    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
-  }
-};
-
-/// Throws shape_error, with the place, unless every index is in 0 … end - 1.
-void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
-                     std::int64_t end, const char* hint = "");
-
-template <class T, class Value, class Block>
-void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
-                   panel_matrix<T> const& y, std::span<std::int32_t const> ids) {
-  if (!table.pattern().is_dense())
-    throw shape_error(message("[", operation, "] the table stores ", table.pattern().blocks(),
-                              " blocks: it must be dense"));
-  if (table.cols() != y.features() || std::int64_t(ids.size()) != y.tokens())
-    throw shape_error(message("[", operation, "] the table has ", table.cols(), " columns and there are ",
-                              ids.size(), " ids, but the activation has ", y.features(), " features and ",
-                              y.tokens(), " tokens"));
-  require_indices(operation, "rows in the table", ids, table.rows());
-}
-
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
-  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
-                "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
-  using statement_tag = void;
-  char const* operation;
-  panel_matrix<T>* y;
-  block_sparse_matrix<Value, Block> const* table;
-  std::span<std::int32_t const> ids;
-  bool accumulates;
-
-  /// Throws shape_error.
-  void check() const { require_table(operation, *table, *y, ids); }
-
-  void lower(plan& p) const {
-    check();
-    step_draft s("gather", cut::panels);
-    s.tiles = int(y->panels());
-    s.most_parts = table->pattern().block_cols();
-    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
-                                                 s.most_parts, accumulates});
-  }
-};
-
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
-  static_assert(
-      std::is_same_v<Value, accumulator_t<T>>,
-      "the table that tokens are summed into has the accumulator type: float for those of two bytes");
-  using statement_tag = void;
-  block_sparse_matrix<Value, Block>* table;
-  panel_matrix<T> const* y;
-  std::span<std::int32_t const> ids;
-
-  /// Throws shape_error.
-  void check() const { require_table("scatter_rows", *table, *y, ids); }
-
-  void lower(plan& p) const {
-    check();
-    step_draft s("scatter", cut::lines);
-    s.tiles = table->pattern().block_cols();
-    const operand to = s.writes(all_of(*table));
-    operand from = s.reads(all_of(*y));
-    from.stride = by_panel(*y).stride;
-    p.add(s, row_scattering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(), s.tiles});
-  }
-};
-
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
-  using statement_tag = void;
-  panel_matrix<T>* to;
-  panel_matrix<T> const* from;
-  std::span<std::int32_t const> positions;  // in the activation that has more tokens
-  token_move move;
-
-  /// Throws shape_error.
-  void check() const {
-    const bool scatters = move == token_move::scatter;
-    char const* const operation = scatters ? "scatter_tokens" : "gather_tokens";
-    auto const& few = scatters ? *from : *to;
-    auto const& many = scatters ? *to : *from;
-    if (to->features() != from->features() || few.tokens() != std::int64_t(positions.size()))
-      throw shape_error(message("[", operation, "] there are ", positions.size(),
-                                " positions in an activation of ", many.features(),
-                                " features, but the chosen tokens are ", few.tokens(), " of ", few.features(),
-                                " features"));
-    if (to == from)
-      throw shape_error(
-          message("[", operation, "] the destination is also the source: tokens cannot move in place"));
-    require_indices(operation, "tokens", positions, many.tokens());
-    for (std::size_t i = 1; scatters && i < positions.size(); ++i)
-      if (positions[i - 1] >= positions[i])
-        throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
-                                  ": positions must ascend"));
-  }
-
-  void lower(plan& p) const {
-    check();
-    step_draft s("move tokens", cut::panels);
-    s.tiles = int(to->panels());
-    s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
-    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
-    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
-                                  std::int64_t(positions.size()), move});
-  }
-};
-
-}  // namespace eval
-
-/// y(:, t) = row ids[t] of a dense table (rows, features).
-template <element T, element Value, class Block>
-auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
-                 std::span<std::int32_t const> ids) {
-  const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
-  statement.check();
-  return statement;
-}
-
-/// y(:, t) += row ids[t] of a dense table (rows, features), rounded once.
-template <element T, element Value, class Block>
-auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
-              std::span<std::int32_t const> ids) {
-  const eval::gathered_rows<T, Value, Block> statement{"add_rows", &y, &table, ids, true};
-  statement.check();
-  return statement;
-}
-
-/// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. The tokens of a row are added in
-/// ascending order, in the accumulator type, which is the element of the table.
-template <element T, element Value, class Block>
-auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
-                  std::span<std::int32_t const> ids) {
-  const eval::scattered_rows<T, Value, Block> statement{&table, &y, ids};
-  statement.check();
-  return statement;
-}
-
-/// y(:, i) = x(:, positions[i]).
-template <element T>
-auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::int32_t const> positions) {
-  const eval::chosen_tokens<T> statement{&y, &x, positions, eval::token_move::gather};
-  statement.check();
-  return statement;
-}
-
-/// x(:, positions[i]) = y(:, i), and zero at all other tokens. Positions must ascend.
-template <element T>
-auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std::int32_t const> positions) {
-  const eval::chosen_tokens<T> statement{&x, &y, positions, eval::token_move::scatter};
-  statement.check();
-  return statement;
-}
-
-#ifdef TESSERA_BODY
-
-namespace eval {
-
-TESSERA_BODY void require_indices(const char* operation, const char* what,
-                                  std::span<std::int32_t const> index, std::int64_t end, const char* hint) {
-  for (std::size_t i = 0; i < index.size(); ++i)
-    if (index[i] < 0 || index[i] >= end)
-      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
-                                what, ": 0 … ", end - 1, " are possible", hint));
-}
-
-}  // namespace eval
-
-#endif
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/kernels/nm_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_NM_PRODUCT
 #define TESSERA_SINGLE_KERNELS_NM_PRODUCT
@@ -18683,777 +16124,6 @@ TESSERA_COLD void add_product_with(plan& p, step_draft& s, To to, operand const&
 }
 
 }}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
-// ---- tessera/kernels/outer_products.hpp
-#ifndef TESSERA_SINGLE_KERNELS_OUTER_PRODUCTS
-#define TESSERA_SINGLE_KERNELS_OUTER_PRODUCTS
-#include <cstddef>
-#include <cstdint>
-
-// c = a·b by outer products (Pal et al. 2018, OuterSPACE): each column of a times the row of b leaves
-// products of blocks in memory, a run of them for each block of a; then the runs of each block row are
-// merged.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Where the run of each block of a begins, in blocks; behind the last one where it ends.
-inline void find_runs(block_index const& a, block_index const& b, std::int64_t* starts) noexcept {
-  std::int64_t slot = 0, start = 0;
-  for (int line = 0; line < a.lines(); ++line)
-    for (const int k : a.line(line).all_columns()) {
-      starts[slot++] = start;
-      start += b.line(k).count;
-    }
-  starts[slot] = start;
-}
-
-/// Multiplies some columns of a with the rows of b.
-///   a        by its columns, with slots
-///   starts   from find_runs
-template <class Arch, int Rows, int Inner, int Cols, class A, class B>
-void outer_products(stored_blocks<A> const& a, stored_blocks<B> const& b, std::int64_t const* starts,
-                    accumulator_t<A>* runs, range columns) noexcept {
-  using T = accumulator_t<A>;
-  using blocks = block_times_block<T, Arch, Rows, Inner, Cols>;
-  alignas(64) T left_room[unsigned(blocks::left_size)], right_room[unsigned(Inner * Cols)];
-  for (int k = columns.first; k < columns.last; ++k) {
-    const block_line column = a.index.line(k), row = b.index.line(k);
-    if (row.count == 0) continue;
-    for (int p = 0; p < column.count; ++p) {
-      const std::int64_t slot = column.slot(p);
-      A const* const left_block = a.values + slot * (Rows * Inner);
-      B const* const right_blocks = b.values + row.first * (Inner * Cols);
-      T* const run = runs + starts[slot] * (Rows * Cols);
-      if constexpr (Rows * Inner * Cols == 1) {
-        multiply_number<Arch>(T(*left_block), right_blocks, row.count, run);
-      } else {
-        T const* const left = blocks::prepared(left_block, left_room);
-        for (std::int64_t q = 0; q < row.count; ++q)
-          blocks::template multiply<false>(
-              left, widened<Arch, Inner * Cols>(right_blocks + q * (Inner * Cols), right_room),
-              run + q * (Rows * Cols));
-      }
-    }
-  }
-}
-
-/// Adds up the runs of some block rows in the order of the columns of a: the bits of matrix_product.
-///   a, b      by their rows
-///   scratch   row_sums<Arch, C, Elements>::scratch_bytes(c)
-template <class Arch, int Elements, class C>
-void merge_runs(block_index const& a, block_index const& b, std::int64_t const* starts,
-                accumulator_t<C> const* runs, block_index const& c, C* values, range lines, bool accumulates,
-                std::byte* scratch) noexcept {
-  using T = accumulator_t<C>;
-  row_sums<Arch, C, Elements> sums(c, values, scratch);
-  for (int line = lines.first; line < lines.last; ++line) {
-    sums.begin(line, accumulates);
-    T const* product = runs + starts[a.blocks_before(line)] * Elements;
-    for (const int k : a.line(line).all_columns())
-      for (const int j : b.line(k).all_columns()) {
-        if (T* const to = sums.at(j))
-          for (int e = 0; e < Elements; ++e) to[e] += product[e];
-        product += Elements;
-      }
-    sums.end();
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/outer_products.hpp
-#ifndef TESSERA_SINGLE_EVAL_OUTER_PRODUCTS
-#define TESSERA_SINGLE_EVAL_OUTER_PRODUCTS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace expr {
-
-/// a·b of two matrices, by outer products.
-template <class A, class B> struct outer_products : matrix_product<A, B> {};
-template <class A, class B> inline constexpr bool sums_by_itself<outer_products<A, B>> = true;
-
-}  // namespace expr
-
-/// The product of two block-sparse matrices by outer products (Pal et al. 2018, OuterSPACE), with the bits of
-/// `c = a * b`: `run(ctx, c = by_outer_products(a * b))`. Each block of a and of b is read from memory by one
-/// task, once, where a product row by row reads a row of b again for each block of a in its column. In
-/// return all products of blocks are stored, in the accumulator, before they are merged: memory of the run
-/// for as many blocks as there are pairs. Neither factor may be a transpose.
-template <class A, class B> expr::outer_products<A, B> by_outer_products(expr::matrix_product<A, B> product) {
-  static_assert(
-      !A::is_transposed && !B::is_transposed,
-      "[by_outer_products(a * b)] a factor is a transpose: store it first, with `c = transposed(w)`");
-  return {std::move(product)};
-}
-
-namespace eval {
-
-/// The runs of products of blocks: a run for each block of a.
-struct product_runs {
-  operand starts, products;
-  kernels::block_index a, b;  // by rows
-
-  /// The bytes of runs, by the slots of their blocks of a.
-  TESSERA_COLD std::vector<std::int64_t> all_starts() const {
-    std::vector<std::int64_t> all(std::size_t(a.blocks() + 1));
-    kernels::find_runs(a, b, all.data());
-    return all;
-  }
-  TESSERA_COLD touched_bytes run_bytes(std::vector<std::int64_t> const& all, std::int64_t first,
-                                       std::int64_t last, std::int64_t block_bytes) const {
-    const std::int64_t begin = all[std::size_t(first)], end = all[std::size_t(last)];
-    return {products.owner, products.at + std::uintptr_t(begin * block_bytes), (end - begin) * block_bytes};
-  }
-  touched_bytes starts_of(std::int64_t first, std::int64_t count) const {
-    constexpr std::int64_t each = sizeof(std::int64_t);
-    return {starts.owner, starts.at + std::uintptr_t(first * each), count * each};
-  }
-};
-
-/// Finds where the runs begin. One tile.
-struct run_starts_body {
-  product_runs runs;
-  void compute(tile const& t) const noexcept {
-    kernels::find_runs(runs.a, runs.b, t.address<std::int64_t>(runs.starts));
-  }
-  void describe(tile const&, task_description& d) const { d.write(runs.starts_of(0, runs.a.blocks() + 1)); }
-};
-
-/// Multiplies. A tile is a range of columns of a.
-template <class A, class B, int Rows, int Inner, int Cols> struct outer_products_body {
-  using T = accumulator_t<A>;
-  product_runs runs;
-  operand a, b;
-  kernels::block_index columns;  // of a
-  int tiles;
-
-  range columns_of(tile const& t) const { return columns.lines_of_part(int(t.index), tiles); }
-
-  void compute(tile const& t) const noexcept {
-    kernels::outer_products<simd::native, Rows, Inner, Cols>(
-        kernels::stored_blocks<A>{columns, t.address<A const>(a)},
-        kernels::stored_blocks<B>{runs.b, t.address<B const>(b)}, t.address<std::int64_t const>(runs.starts),
-        t.address<T>(runs.products), columns_of(t));
-  }
-  void describe(tile const& t, task_description& d) const {
-    const std::vector<std::int64_t> starts = runs.all_starts();
-    const range now = columns_of(t);
-    constexpr std::int64_t a_bytes = Rows * Inner * sizeof(A), b_bytes = Inner * Cols * sizeof(B);
-    for (int k = now.first; k < now.last; ++k) {
-      const kernels::block_line column = columns.line(k);
-      const int width = runs.b.line(k).count;
-      if (column.count == 0 || width == 0) continue;
-      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, b_bytes));
-      for (int p = 0; p < column.count; ++p) {
-        const std::int64_t slot = column.slot(p);
-        d.read({a.owner, a.at + std::uintptr_t(slot * a_bytes), a_bytes});
-        d.read(runs.starts_of(slot, 1));
-        d.write(runs.run_bytes(starts, slot, slot + 1, Rows * Cols * sizeof(T)));
-      }
-      d.multiplies += std::int64_t(column.count) * width * (Rows * Inner * Cols);
-    }
-  }
-};
-
-/// Merges. A tile is a range of block rows.
-template <class C, int Rows, int Cols> struct merge_body {
-  using T = accumulator_t<C>;
-  using sums = kernels::row_sums<simd::native, C, Rows * Cols>;
-  product_runs runs;
-  operand to, scratch;
-  kernels::block_grid result;  // the blocks of c
-  int tiles;
-  bool accumulates;
-
-  range lines(tile const& t) const { return runs.a.lines_of_part(int(t.index), tiles); }
-
-  void compute(tile const& t) const noexcept {
-    C* const values = t.address<C>(to);
-    kernels::merge_runs<simd::native, Rows * Cols>(runs.a, runs.b, t.address<std::int64_t const>(runs.starts),
-                                                   t.address<T const>(runs.products), result.index, values,
-                                                   lines(t), accumulates, t.address<std::byte>(scratch));
-    result.clear_overhang(values, lines(t), {0, result.index.width()});
-  }
-  void describe(tile const& t, task_description& d) const {
-    const range l = lines(t);
-    const std::int64_t first = runs.a.blocks_before(l.first), last = runs.a.blocks_before(l.last);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)),
-                        read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
-    d.read(read);
-    for (int line = l.first; line < l.last; ++line) d.read(runs.starts_of(runs.a.blocks_before(line), 1));
-    d.operations += read.bytes / std::int64_t(sizeof(T));
-    d.write(written);
-    if (accumulates) d.read(written);
-  }
-};
-
-template <class C, class Block, class A, class B, bool Accumulates>
-TESSERA_COLD void lower(
-    plan& p,
-    expr::statement<block_sparse_matrix<C, Block>, expr::outer_products<A, B>, Accumulates> const& s) {
-  block_sparse_matrix<C, Block>& to = s.destination();
-  require_matrix_product(to, s.value);
-  auto const& a = s.value.a.of.tensor();
-  auto const& b = s.value.b.of.tensor();
-  if (!s.value.sampled) require_stores_product(a.pattern(), b.pattern(), to.pattern());
-  if (to.size() == 0) return;
-
-  std::int64_t pairs = 0;
-  for (int k = 0; k < a.pattern().block_cols(); ++k)
-    pairs += std::int64_t(a.pattern().col_count(k)) * b.pattern().row_count(k);
-  product_runs runs{{}, {}, index_of(a.pattern()), index_of(b.pattern())};
-  const std::size_t block_bytes = Block::elements * sizeof(accumulator_t<C>);
-
-  step_draft starts("runs of products", cut::lines);
-  starts.tiles = 1;
-  runs.starts = starts.writes(p.run_memory(std::size_t(a.pattern().blocks() + 1) * sizeof(std::int64_t)));
-  runs.products = p.run_memory(checked_multiply(std::size_t(pairs), block_bytes));
-  p.add(starts, run_starts_body{runs});
-
-  step_draft products("outer products", cut::lines);
-  products.tiles = std::min(a.pattern().block_cols(), 8 * p.workers());
-  products.writes(runs.products);
-  products.reads(runs.starts);
-  p.add(products, outer_products_body<typename A::value_type, typename B::value_type, Block::rows,
-                                      A::block::cols, Block::cols>{.runs = runs,
-                                                                   .a = products.reads(all_of(a)),
-                                                                   .b = products.reads(all_of(b)),
-                                                                   .columns = index_of(a.pattern(), true),
-                                                                   .tiles = products.tiles});
-
-  using body = merge_body<C, Block::rows, Block::cols>;
-  const kernels::block_index c = index_of(to.pattern());
-  step_draft merge("merge", cut::lines);
-  merge.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
-  merge.reads(runs.starts);
-  merge.reads(runs.products);
-  p.add(merge, body{.runs = runs,
-                    .to = merge.writes(all_of(to)),
-                    .scratch = p.worker_memory(body::sums::scratch_bytes(c)),
-                    .result = {c, to.rows(), to.cols(), Block::rows, Block::cols},
-                    .tiles = merge.tiles,
-                    .accumulates = Accumulates});
-}
-
-}  // namespace eval
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/simd/float8.hpp
-#ifndef TESSERA_SINGLE_SIMD_FLOAT8
-#define TESSERA_SINGLE_SIMD_FLOAT8
-#include <bit>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace simd {
-
-/// Widened and rounded by integer arithmetic, but for E5M2, which is the upper half of a float16. Never
-/// multiplied as they are. Rounded to nearest only: a lane of random bits has too few for four features.
-template <int ExponentBits> struct lane<float8<ExponentBits>> {
-  using E = float8<ExponentBits>;
-  using stored = quad<E>;
-
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<E, Arch> values) {
-    if constexpr (E::has_infinity)
-      return lane<float16>::template widened<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)
-                                                   << 8);
-    else
-      return feature<0>(to_lanes<Arch>(values));
-  }
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(E value) {
-    return feature<0>(lane_bits<Arch>(std::bit_cast<std::uint8_t>(value)));
-  }
-
-  template <class Arch> TESSERA_INLINE static narrow<E, Arch> rounded(batch<float, Arch> value) {
-    // In two steps, each of which the compiler knows an instruction for.
-    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
-  }
-
-  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
-    if constexpr (E::has_infinity) {
-      const lane_bits<Arch> half = Index > 0 ? all >> (8 * Index - 8) : all << 8;
-      return lane<float16>::template widened<Arch>(
-          detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
-    } else {
-      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(Index < 3 ? all << (24 - 8 * Index) : all));
-    }
-  }
-
-  template <numbers, class Arch>
-  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
-    return (nearest(features[0]) | nearest(features[1]) << 8) |
-           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
-  }
-
- private:
-  /// By the instruction for it, which GCC 12 does not find.
-  template <class Arch> TESSERA_INLINE static lane_bits<Arch> to_lanes(narrow<E, Arch> values) {
-#ifdef __AVX512F__
-    if constexpr (sizeof(values) == 16) return _mm512_cvtepu8_epi32(std::bit_cast<__m128i>(values));
-#endif
-#ifdef __AVX2__
-    if constexpr (sizeof(values) == 8)
-      return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)));
-#endif
-    return detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>));
-  }
-
-  /// Codes of E4M3 in the highest bytes of lanes.
-  template <class Arch>
-  TESSERA_INLINE static batch<float, Arch> widened_from_top(batch<std::int32_t, Arch> codes) {
-    using integers = batch<std::int32_t, Arch>;
-    using floats = batch<float, Arch>;
-    // Three bits of fraction stand at their place in a float.
-    const integers moved = codes >> 4, size = (moved & integers(0x07f00000)) + integers(0x3c000000);
-    // With the bias of a float, a subnormal number is 2^-7 (1 + f / 8) in place of 2^-6 f / 8. For normal
-    // ones the second operand is the larger.
-    const floats normal = xsimd::bitwise_cast<float>(size),
-                 value = xsimd::min(normal, xsimd::fma(normal, floats(2), floats(-0x1p-6f)));
-    const integers nan = xsimd::select(size == integers(0x43f00000), integers(0x7fc00000), integers(0));
-    return xsimd::bitwise_cast<float>(xsimd::bitwise_cast<std::int32_t>(value) | nan |
-                                      (moved & integers(std::int32_t(0x80000000u))));
-  }
-
-  /// The codes, in the lowest bytes of lanes.
-  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
-    using integers = batch<std::int32_t, Arch>;
-    constexpr int dropped = 23 - E::fraction_bits, offset = (127 - E::bias) << 23;
-    constexpr float unit = std::bit_cast<float>((128 - E::bias + dropped) << 23);
-    const integers bits = xsimd::bitwise_cast<std::int32_t>(value), size = bits & integers(0x7fffffff);
-    const integers normal =
-        (size + ((size >> dropped) & integers(1)) - integers(offset + 1 - (1 << (dropped - 1)))) >> dropped;
-    const auto with_unit = xsimd::bitwise_cast<float>(size) + batch<float, Arch>(unit);
-    const integers subnormal =
-        xsimd::bitwise_cast<std::int32_t>(with_unit) - integers(std::bit_cast<std::int32_t>(unit));
-    const integers finite = xsimd::min(xsimd::select(size < integers(offset + (1 << 23)), subnormal, normal),
-                                       integers(int(E::largest)));
-    const integers infinite(0x7f800000);
-    integers special = integers(int(E::quiet));
-    if constexpr (E::has_infinity)
-      special =
-          xsimd::select(size > infinite, special | ((size >> 21) & integers(1)), integers(int(E::infinite)));
-    return xsimd::bitwise_cast<std::uint32_t>(xsimd::select(size < infinite, finite, special) |
-                                              ((bits >> 24) & integers(0x80)));
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::simd
-#endif
-
-// ---- tessera/simd/int8.hpp
-#ifndef TESSERA_SINGLE_SIMD_INT8
-#define TESSERA_SINGLE_SIMD_INT8
-#include <bit>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace simd {
-
-/// Widened as integers are; products of two are summed in integers of 32 bits, exactly up to some 130000 of
-/// them. Rounded to nearest only: a lane of random bits has too
-/// few for four features.
-template <> struct lane<int8> {
-  using stored = quad<int8>;
-  using sum = std::int32_t;
-
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<int8, Arch> values) {
-    // By the instruction for it, which GCC 12 does not find.
-#ifdef __AVX512F__
-    if constexpr (sizeof(values) == 16)
-      return batch<float, Arch>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(std::bit_cast<__m128i>(values))));
-#endif
-#ifdef __AVX2__
-    if constexpr (sizeof(values) == 8)
-      return batch<float, Arch>(
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)))));
-#endif
-    return feature<0>(detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)));
-  }
-  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(int8 value) {
-    return batch<float, Arch>(float(value));
-  }
-
-  template <class Arch> TESSERA_INLINE static narrow<int8, Arch> rounded(batch<float, Arch> value) {
-    // In two steps, each of which the compiler knows an instruction for.
-    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<int8, Arch>);
-  }
-
-  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
-    const lane_bits<Arch> at_top = Index < 3 ? all << (24 - 8 * Index) : all;
-    return xsimd::to_float(xsimd::bitwise_cast<std::int32_t>(at_top) >> 24);
-  }
-
-  template <numbers, class Arch>
-  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
-    return (nearest(features[0]) | nearest(features[1]) << 8) |
-           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
-  }
-
-  /// The instruction multiplies signed by unsigned: b is offset by 128, and so the sum of the products is too
-  /// large by 128 Σ a, which is the product with an offset zero.
-#ifdef __AVX512VNNI__
-  template <class Arch>
-    requires(sizeof(reg<stored, Arch>) == 64)
-  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
-                                                    reg<sum, Arch> to) {
-    return _mm512_dpbusd_epi32(to, b, a);
-  }
-#elif defined(__AVXVNNI__)
-  template <class Arch>
-    requires(sizeof(reg<stored, Arch>) == 32)
-  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
-                                                    reg<sum, Arch> to) {
-    return _mm256_dpbusd_avx_epi32(to, b, a);
-  }
-#endif
-  template <class Arch> TESSERA_INLINE static reg<stored, Arch> offset(reg<stored, Arch> b) {
-    return (lane_bits<Arch>(b) ^ lane_bits<Arch>(0x80808080u)).data;
-  }
-
- private:
-  /// The codes, in the lowest bytes of lanes.
-  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
-    using floats = batch<float, Arch>;
-    const floats number = xsimd::select(value == value, value, floats(0)),
-                 in_range = xsimd::min(xsimd::max(number, floats(-128)), floats(127)) + floats(0x1.8p23f);
-    return xsimd::bitwise_cast<std::uint32_t>(in_range) & lane_bits<Arch>(0xffu);
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::simd
-#endif
-
-// ---- tessera/eval/quantised.hpp
-#ifndef TESSERA_SINGLE_EVAL_QUANTISED
-#define TESSERA_SINGLE_EVAL_QUANTISED
-#include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <utility>
-
-// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
-// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
-// dense = w.scale * w.values)` brings W back.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The largest absolute value of a tensor: infinite or not-a-number if one is.
-template <tensor Tensor> float amax(Tensor const& of) {
-  static_assert(std::is_same_v<accumulator_t<typename Tensor::value_type>, float>,
-                "amax is that of tensors whose sums are float: those of 8 bits are made of these");
-  std::uint32_t most = 0;  // as bits, not-a-number is the largest
-  const auto add = [&](auto const* first, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i)
-      most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
-  };
-  if constexpr (tensor_view<Tensor>)
-    for (const auto value : of) add(&value, 1);
-  else if constexpr (requires { of.panel(0); })
-    for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
-  else
-    add(of.data(), of.size());
-  return std::bit_cast<float>(most);
-}
-
-/// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
-/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
-/// amax / 127 for int8, whose -128 is left for larger values (Wu et al. 2020, "Integer quantization for deep
-/// learning inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or
-/// not-a-number, or amax negative.
-template <element E>
-  requires(sizeof(E) == 1)
-float quantisation_scale(float amax) {
-  if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
-    throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
-                        double(amax), ", and should be finite and not negative"));
-  if (amax == 0) return 1;
-  // Not so small that the reciprocal is infinite: of tensors below some 1e-36 less than all of E is used.
-  return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
-}
-
-namespace detail {
-TESSERA_COLD inline void require_scale(const char* operation, float scale) {
-  if (!(std::isnormal(scale) && std::isnormal(1 / scale) && scale > 0))
-    throw error(
-        message("[", operation, "] bad scale: ", double(scale),
-                " is no positive number with a reciprocal; quantisation_scale<E>(amax(x)) is that of x"));
-}
-}  // namespace detail
-
-/// A tensor in 8 bits, with the factor that its values lack. As a factor of a product it is scale * values.
-///   Values   a tensor, or the transpose of one in an expression
-template <class Values> struct quantised_tensor {
-  Values values;
-  float scale = 1;
-};
-template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
-
-/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
-/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
-template <element E, element T, class Block>
-  requires(sizeof(E) == 1)
-quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
-  detail::require_scale("quantised", scale);
-  quantised_matrix<E, Block> q{{from.rows(), from.cols(), from.pattern()}, scale};
-  run(ctx, q.values = (1 / scale) * from);
-  return q;
-}
-template <element E, element T>
-  requires(sizeof(E) == 1)
-quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const& from, float scale) {
-  detail::require_scale("quantised", scale);
-  quantised_tensor<panel_matrix<E>> q{{from.features(), from.tokens()}, scale};
-  run(ctx, q.values = (1 / scale) * from);
-  return q;
-}
-/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
-/// or not-a-number.
-template <element E, tensor From>
-  requires(sizeof(E) == 1)
-auto quantised(context& ctx, From const& from) {
-  return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
-}
-
-template <class T> inline constexpr bool is_quantised = false;
-template <class Values> inline constexpr bool is_quantised<quantised_tensor<Values>> = true;
-
-/// Rows and columns exchanged, for use in a product: transposed(w) * y.
-template <class Q>
-  requires is_quantised<std::remove_cvref_t<Q>>
-auto transposed(Q&& q) {
-  auto values = transposed(std::forward<Q>(q).values);
-  return quantised_tensor<decltype(values)>{std::move(values), q.scale};
-}
-
-/// The expression scale * (w * x), of which one factor or both are quantised.
-template <class W, class X>
-  requires(is_quantised<std::remove_cvref_t<W>> || is_quantised<std::remove_cvref_t<X>>)
-auto operator*(W&& w, X&& x) {
-  if constexpr (is_quantised<std::remove_cvref_t<W>>)
-    return w.scale * (std::forward<W>(w).values * std::forward<X>(x));
-  else
-    return x.scale * (std::forward<W>(w) * std::forward<X>(x).values);
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/kernels/rotary.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ROTARY
-#define TESSERA_SINGLE_KERNELS_ROTARY
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Rotates features a = `feature` (even) and b = `feature` + 1 of the 64 tokens of a panel in place: (a, b)
-/// becomes (a cos - b sin, a sin + b cos).
-///   cosines, sines (64)
-template <class Arch, class E>
-void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cosines,
-                     accumulator_t<E> const* sines) noexcept {
-  using batch = simd::batch<accumulator_t<E>, Arch>;
-  for (int token = 0; token < panel_tokens; token += int(batch::size)) {
-    const batch a = simd::load_feature<Arch>(panel, feature, token);
-    const batch b = simd::load_feature<Arch>(panel, feature + 1, token);
-    const batch cosine = batch::load_unaligned(cosines + token), sine = batch::load_unaligned(sines + token);
-    const batch rotated[2] = {fms(a, cosine, b * sine), fma(a, sine, b * cosine)};
-    E* const to = panel + place_in_panel<E>(feature, token);
-    if constexpr (element_traits<E>::features_a_lane == 1) {
-      rotated[0].store_unaligned(to);
-      rotated[1].store_unaligned(to + panel_tokens);
-    } else {
-      simd::store_lanes<simd::numbers::normal>(to, rotated);
-    }
-  }
-}
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/rotary.hpp
-#ifndef TESSERA_SINGLE_EVAL_ROTARY
-#define TESSERA_SINGLE_EVAL_ROTARY
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i
-/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns
-/// are.
-template <element T> class rotary_positions {
- public:
-  /// No positions: nothing is rotated.
-  rotary_positions() = default;
-  /// A table for the positions 0 … count - 1. Throws option_error.
-  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000) {
-    if (head_size < 2 || head_size % 2 != 0)
-      throw option_error(message("[rotary] a head has ", head_size,
-                                 " features, of which pairs are rotated: make ", "it ",
-                                 std::max(2, head_size + 1)));
-    if (count < 1) throw option_error(message("[rotary] ", count, " positions: there must be at least one"));
-    if (!(base > 0)) throw option_error(message("[rotary] the base is ", base, ": it must be positive"));
-    table of{head_size, count, base, {}, {}};
-    for (int i = 0; i < head_size; i += 2)
-      for (std::int64_t p = 0; p < count; ++p) {
-        const double angle = double(p) * std::pow(base, -double(i) / head_size);
-        of.cosines.push_back(T(std::cos(angle)));
-        of.sines.push_back(T(std::sin(angle)));
-      }
-    table_ = std::make_shared<table const>(std::move(of));
-  }
-
-  explicit operator bool() const { return table_ != nullptr; }
-  int head_size() const { return table_ ? table_->head_size : 0; }
-  std::int64_t count() const { return table_ ? table_->count : 0; }
-  /// The base, or 0 without positions.
-  double base() const { return table_ ? table_->base : 0; }
-  /// For features 2 pair and 2 pair + 1: (count).
-  T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
-  T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
-
- private:
-  struct table {
-    int head_size;
-    std::int64_t count;
-    double base;
-    std::vector<T> cosines, sines;  // (head_size / 2, count)
-  };
-  std::shared_ptr<table const> table_;
-};
-
-namespace eval {
-
-/// The direction of a rotation.
-enum class rotation { forward, backward };
-
-/// Rotates heads in place. A tile is a panel, or a range of its heads of q and k.
-template <class T> struct rotary_body {
-  using angle = accumulator_t<T>;
-  operand x;
-  sequences const* layout;
-  rotary_positions<angle> const* positions;
-  int heads;  // of q and k together: the first ones of qkv
-  rotation way;
-
-  void compute(tile const& t) const noexcept {
-    const int live = tokens_of(t.index, layout->tokens()), size = positions->head_size();
-    const range h = part_of(heads, t.part, t.parts);
-    T* const panel = t.address<T>(x);
-    for (int pair = 0; pair < size / 2; ++pair) {
-      alignas(64) angle cosines[panel_tokens] = {}, sines[panel_tokens] = {};
-      for_each_piece(t.index * panel_tokens, live, [&](int lane, int count, std::int64_t position) {
-        std::copy_n(positions->cosines(pair) + position, count, cosines + lane);
-        std::copy_n(positions->sines(pair) + position, count, sines + lane);
-      });
-      if (way == rotation::backward)
-        for (angle& sine : sines) sine = -sine;
-      for (int head = h.first; head < h.last; ++head)
-        kernels::rotate_features<simd::native>(panel, std::int64_t(head) * size + 2 * pair, cosines, sines);
-    }
-  }
-  void describe(tile const& t, task_description& d) const {
-    const range h = part_of(heads, t.part, t.parts);
-    const std::int64_t size = positions->head_size();
-    d.write(part_of_panel<T>(x.owner, place_of(x, t), h.first * size, h.last * size,
-                             tokens_of(t.index, layout->tokens())));
-    d.read(d.writes.back());
-  }
-
- private:
-  /// Calls visit(lane, count, position) for each sequence in a panel: `count` tokens from lane `lane` on, the
-  /// first at `position` in the sequence.
-  template <class Visit> void for_each_piece(std::int64_t token, int live, Visit&& visit) const {
-    std::int64_t sequence = layout->sequence_of(token);
-    for (int lane = 0; lane < live; ++sequence) {
-      const int count = int(std::min<std::int64_t>(live - lane, layout->end(sequence) - token));
-      if (count > 0) visit(lane, count, token - layout->begin(sequence));
-      lane += count;
-      token += count;
-    }
-  }
-};
-
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] rotary_statement {
-  using statement_tag = void;
-  panel_matrix<T>* qkv;
-  sequences const* layout;
-  attention_heads heads;
-  rotary_positions<accumulator_t<T>> const* positions;
-  rotation way;
-
-  /// Throws shape_error.
-  void check() const {
-    const std::int64_t features = std::int64_t(heads.all()) * positions->head_size();
-    if (heads.queries < 1 || qkv->features() != features)
-      throw shape_error(message("[rotary] qkv has ", qkv->features(), " features but ", heads.queries,
-                                " heads of queries and ", heads.keys,
-                                " of keys and values, with positions for ", positions->head_size(),
-                                " features, need ", features));
-    if (layout->tokens() != qkv->tokens())
-      throw shape_error(
-          message("[rotary] qkv has ", qkv->tokens(), " tokens but the sequences ", layout->tokens()));
-    for (std::int64_t s = 0; s < layout->count(); ++s)
-      if (layout->length(s) > positions->count())
-        throw shape_error(message("[rotary] sequence ", s, " has ", layout->length(s),
-                                  " tokens but there are ", positions->count(), " positions"));
-  }
-
-  void lower(plan& p) const {
-    check();
-    static_assert(
-        sizeof(T) > 1,
-        "[rotary] pairs of features are rotated in place, of float, double, bfloat16 or float16: an "
-        "activation of 8 bits is stored after that");
-    if constexpr (sizeof(T) > 1) {
-      step_draft s("rotary", cut::panels);
-      s.tiles = int(qkv->panels());
-      s.most_parts = heads.queries + heads.keys;
-      const operand to = s.writes(by_panel(*qkv));
-      s.reads(to);
-      p.add(s, rotary_body<T>{to, layout, positions, s.most_parts, way});
-    }
-  }
-};
-
-}  // namespace eval
-
-/// Rotates the heads of q and k, in place, by the positions of tokens in their sequences.
-///   qkv   as `attention` takes it
-/// Throws shape_error. All arguments are held by reference until run.
-template <element T>
-auto rotary(panel_matrix<T>& qkv, sequences const& layout, attention_heads heads,
-            rotary_positions<accumulator_t<T>> const& positions) {
-  const eval::rotary_statement<T> statement{&qkv, &layout, heads, &positions, eval::rotation::forward};
-  statement.check();
-  return statement;
-}
-
-/// The backward of `rotary`, in place: turns the gradient by its output into the gradient by its input, by
-/// rotating back.
-template <element T>
-auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, attention_heads heads,
-                     rotary_positions<accumulator_t<T>> const& positions) {
-  const eval::rotary_statement<T> statement{&dqkv, &layout, heads, &positions, eval::rotation::backward};
-  statement.check();
-  return statement;
-}
-
-}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/expr/nm_product.hpp
@@ -23888,9 +20558,229 @@ TESSERA_BODY int64_t elementwise(target const& on, int64_t operations, int64_t b
 }}}}  // namespace tessera::TESSERA_ISA::ipu::codelets
 #endif
 
-// ---- tessera/ipu/graph.hpp
-#ifndef TESSERA_SINGLE_IPU_GRAPH
-#define TESSERA_SINGLE_IPU_GRAPH
+// ---- tessera/ipu/cost.hpp
+#ifndef TESSERA_SINGLE_IPU_COST
+#define TESSERA_SINGLE_IPU_COST
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// What a tile does in a part of a superstep.
+enum class activity : std::uint8_t { compute, exchange, sync };
+constexpr char const* name_of(activity a) {
+  return a == activity::compute ? "compute" : a == activity::exchange ? "exchange" : "sync";
+}
+
+/// The planner's account of a program: cycles by phase, in order, and the memory of the fullest tile.
+struct cost_estimate {
+  struct phase {
+    char const* name;
+    activity kind;
+    std::int64_t cycles;
+  };
+  std::vector<phase> phases;
+  std::int64_t temporary_bytes = 0;    // of a tile, besides operands and result where they live
+  std::int64_t always_live_bytes = 0;  // of a tile: operands, result and tables
+
+  void add(char const* name, activity kind, std::int64_t cycles) {
+    if (cycles > 0) phases.push_back({name, kind, cycles});
+  }
+  std::int64_t cycles(activity of) const {
+    std::int64_t sum = 0;
+    for (phase const& p : phases) sum += p.kind == of ? p.cycles : 0;
+    return sum;
+  }
+  /// Compute and exchange, as the PopSparse paper counts (Li et al. 2023, section 4).
+  std::int64_t cycles() const { return cycles(activity::compute) + cycles(activity::exchange); }
+  std::int64_t with_sync() const { return cycles() + cycles(activity::sync); }
+};
+
+/// Y (m, n) = W (m, k) X (k, n), `groups` times.
+struct product_shape {
+  std::int64_t m = 0, k = 0, n = 0, groups = 1;
+
+  double multiplies() const { return double(m) * double(k) * double(n) * double(groups); }
+};
+
+namespace detail {
+
+void require_block(char const* operation, int block);
+
+/// For a product whose temporaries fit in no plan.
+///   what   besides its sizes: " with 9 blocks of 4"
+[[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
+                                     std::string const& what, std::int64_t needed, double available);
+
+}  // namespace detail
+
+/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
+std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_block(char const* operation, int block) {
+  if (block != 1 && block != 4 && block != 8 && block != 16)
+    throw option_error(
+        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+}
+
+TESSERA_COLD TESSERA_BODY void refuse_temporaries(char const* operation, target const& on,
+                                                  product_shape const& shape, std::string const& what,
+                                                  std::int64_t needed, double available) {
+  throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
+                             " bytes of a tile for temporaries, and ", std::int64_t(available),
+                             " are available: availableMemoryProportion would have to be ",
+                             double(needed) / double(on.bytes_per_tile)));
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain) {
+  std::vector<std::int64_t> counts;
+  const std::int64_t grains = ceil_div<std::int64_t>(size, grain);
+  for (std::int64_t parts = 1; parts <= std::min(most, grains); ++parts)
+    if (counts.empty() || ceil_div(grains, counts.back()) != ceil_div(grains, parts)) counts.push_back(parts);
+  return counts;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/exchange.hpp
+#ifndef TESSERA_SINGLE_IPU_EXCHANGE
+#define TESSERA_SINGLE_IPU_EXCHANGE
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Bytes that one tile sends to another. Offsets are in the tiles' memories.
+struct transfer {
+  int to, from;
+  std::int64_t from_offset, to_offset, bytes;
+
+  /// The bytes as their sender knows them, whoever receives them.
+  std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
+};
+
+/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
+struct exchange_schedule {
+  std::vector<transfer> transfers;             // by receiver
+  std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
+  std::vector<std::uint32_t> cycles_by_tile;   // to receive, or to send if that takes longer
+  std::vector<std::int64_t> messages_by_tile;  // sent and received: instructions of exchange code
+  std::int64_t cycles = 0, bytes = 0;
+
+  bool empty() const { return transfers.empty(); }
+  bool waits() const { return bytes > 0; }  // for other tiles
+};
+
+/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
+/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
+template <class Piece>
+std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
+  const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
+    std::int64_t sum = 0;
+    for (Piece const& p : pieces) sum += std::get<std::tuple_size_v<Piece> - 1>(p);
+    return sum;
+  };
+  for (auto& w : wanted) std::sort(w.begin(), w.end());
+  std::vector<std::uint32_t> cycles;
+  for (std::size_t t = 0; t < wanted.size(); t += 2) {
+    std::int64_t both = 0;
+    if (on.pairs_share_exchange && t + 1 < wanted.size()) {
+      std::vector<Piece> common;
+      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
+                            std::back_inserter(common));
+      both = bytes_of_all(common);
+    }
+    for (std::size_t k = t; k < std::min(t + 2, wanted.size()); ++k)
+      cycles.push_back(std::uint32_t(on.exchange_cycles(double(both), true) +
+                                     on.exchange_cycles(double(bytes_of_all(wanted[k]) - both))));
+  }
+  return cycles;
+}
+
+/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
+/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
+/// workers.
+exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
+  exchange_schedule e;
+  const auto tiles = std::size_t(on.tiles);
+  std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
+    return std::tie(a.to, a.to_offset, a.from, a.from_offset) <
+           std::tie(b.to, b.to_offset, b.from, b.from_offset);
+  });
+  // Neighbouring pieces are one message.
+  for (transfer const& t : all) {
+    if (t.bytes == 0) continue;
+    if (!e.transfers.empty()) {
+      transfer& last = e.transfers.back();
+      if (last.to == t.to && last.from == t.from && last.from_offset + last.bytes == t.from_offset &&
+          last.to_offset + last.bytes == t.to_offset) {
+        last.bytes += t.bytes;
+        continue;
+      }
+    }
+    e.transfers.push_back(t);
+  }
+  e.first_of_tile.assign(tiles + 1, 0);
+  for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
+  for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
+  e.messages_by_tile.assign(tiles, 0);
+
+  using sent = std::tuple<int, std::int64_t, std::int64_t>;
+  std::vector<std::vector<sent>> wanted(tiles);
+  std::vector<sent> out;
+  std::vector<std::int64_t> copied(tiles);
+  for (transfer const& t : e.transfers) {
+    if (t.from == t.to) {
+      copied[std::size_t(t.to)] += t.bytes;
+      continue;
+    }
+    wanted[std::size_t(t.to)].push_back(t.sent());
+    out.push_back(t.sent());
+    ++e.messages_by_tile[std::size_t(t.to)];
+    e.bytes += t.bytes;
+  }
+  e.cycles_by_tile = cycles_to_receive(on, wanted);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  std::vector<std::int64_t> sends(tiles);
+  for (sent const& s : out) {
+    sends[std::size_t(std::get<0>(s))] += std::get<2>(s);
+    ++e.messages_by_tile[std::size_t(std::get<0>(s))];
+  }
+  for (std::size_t t = 0; t < tiles; ++t) {
+    e.cycles_by_tile[t] = std::max(e.cycles_by_tile[t], std::uint32_t(on.exchange_cycles(double(sends[t]))));
+    if (copied[t] > 0) e.cycles_by_tile[t] += std::uint32_t(codelets::copy(on, copied[t]));
+    e.cycles = std::max<std::int64_t>(e.cycles, e.cycles_by_tile[t]);
+  }
+  return e;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/graph/graph.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_GRAPH
+#define TESSERA_SINGLE_IPU_GRAPH_GRAPH
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24120,9 +21010,412 @@ TESSERA_BODY void graph::add_vertex(compute_set to, int tile, codelet const& cod
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/program.hpp
-#ifndef TESSERA_SINGLE_IPU_PROGRAM
-#define TESSERA_SINGLE_IPU_PROGRAM
+// ---- tessera/ipu/profile.hpp
+#ifndef TESSERA_SINGLE_IPU_PROFILE
+#define TESSERA_SINGLE_IPU_PROFILE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// What the memory of a tile holds.
+enum class storage : std::uint8_t {
+  variables,         // always
+  vertex_state,      // always: codelets' fields and tables
+  exchange_code,     // always: an instruction for each message
+  exchange_buffers,  // copies of other tiles' data, during a step
+  temporaries,       // partial sums and other values between steps
+};
+inline constexpr std::size_t storage_kinds = 5;
+constexpr char const* name_of(storage s) {
+  constexpr std::array names{"variables", "vertex state", "exchange code", "exchange buffers", "temporaries"};
+  return names[std::size_t(s)];
+}
+constexpr bool is_always_live(storage s) { return s <= storage::exchange_code; }
+
+/// One part of a superstep, as it ran: all tiles compute, or exchange, or wait.
+struct step_record {
+  std::string name;
+  activity kind;
+  std::int64_t cycles = 0;               // of the slowest tile
+  std::vector<std::uint32_t> by_tile{};  // empty for a sync
+  double multiplies = 0;                 // multiply-adds of all tiles
+  std::int64_t bytes = 0;                // received by all tiles
+  bool estimated = false;                // charged by counted instructions, without a published formula
+};
+
+struct live_bytes {
+  std::int64_t all_tiles, fullest_tile;
+};
+
+/// Another way to the same result, and the cycles that it takes.
+struct comparison {
+  std::string name;
+  std::int64_t cycles;
+};
+
+/// Where the cycles and the memory of a run went.
+struct profile {
+  target on;
+  std::string name;
+  std::vector<step_record> steps;
+  std::vector<std::array<std::int64_t, storage_kinds>> memory;  // peak of each kind, by tile
+  std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
+  std::vector<live_bytes> liveness;                             // at each step
+  std::vector<std::string> remarks;                             // of limits that were passed over
+  std::vector<comparison> compared;                             // by whoever knows other ways
+
+  std::int64_t cycles(activity of) const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.kind == of ? s.cycles : 0;
+    return sum;
+  }
+  std::int64_t cycles() const {
+    return cycles(activity::compute) + cycles(activity::exchange) + cycles(activity::sync);
+  }
+  std::int64_t estimated_cycles() const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.estimated ? s.cycles : 0;
+    return sum;
+  }
+  double multiplies() const {
+    double sum = 0;
+    for (auto const& s : steps) sum += s.multiplies;
+    return sum;
+  }
+  std::int64_t exchanged_bytes() const {
+    std::int64_t sum = 0;
+    for (auto const& s : steps) sum += s.bytes;
+    return sum;
+  }
+  double seconds() const { return on.seconds(double(cycles())); }
+  double flops_per_second() const { return cycles() > 0 ? 2 * multiplies() / seconds() : 0; }
+  double flops_per_cycle() const { return cycles() > 0 ? 2 * multiplies() / double(cycles()) : 0; }
+
+  /// Cycles in which each tile computed.
+  std::vector<std::int64_t> active_cycles() const;
+  /// Mean over greatest of the tiles' active cycles.
+  double tile_balance() const;
+  int active_tiles() const {
+    const auto active = active_cycles();
+    return int(std::count_if(active.begin(), active.end(), [](std::int64_t c) { return c > 0; }));
+  }
+
+  std::int64_t always_live(std::size_t tile) const {
+    std::int64_t sum = 0;
+    for (std::size_t s = 0; s < storage_kinds; ++s)
+      if (is_always_live(storage(s))) sum += memory[tile][s];
+    return sum;
+  }
+  std::int64_t peak(std::size_t tile) const { return peaks[tile]; }
+  std::size_t fullest_tile() const {
+    std::size_t fullest = 0;
+    for (std::size_t t = 1; t < memory.size(); ++t)
+      if (peak(t) > peak(fullest)) fullest = t;
+    return fullest;
+  }
+  std::int64_t memory_of(storage kind) const {
+    std::int64_t sum = 0;
+    for (auto const& tile : memory) sum += tile[std::size_t(kind)];
+    return sum;
+  }
+
+  /// Steps of one name and kind together, those of the most cycles first.
+  struct named_step {
+    std::string name;
+    activity kind;
+    std::int64_t cycles = 0, times = 0, bytes = 0;
+    double multiplies = 0;
+    bool estimated = false;
+  };
+  std::vector<named_step> by_name() const;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<std::int64_t> profile::active_cycles() const {
+  std::vector<std::int64_t> sum(std::size_t(on.tiles));
+  for (auto const& s : steps)
+    if (s.kind == activity::compute)
+      for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
+  return sum;
+}
+
+TESSERA_BODY double profile::tile_balance() const {
+  const auto active = active_cycles();
+  const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
+  if (most == 0) return 1;
+  return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
+         (double(most) * double(active.size()));
+}
+
+TESSERA_BODY std::vector<profile::named_step> profile::by_name() const {
+  std::vector<named_step> all;
+  for (auto const& s : steps) {
+    auto known = std::find_if(all.begin(), all.end(),
+                              [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
+    if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
+    known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
+    known->estimated |= s.estimated;
+  }
+  std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
+    return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
+  });
+  return all;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/graph/memory_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_MEMORY_PLAN
+#define TESSERA_SINGLE_IPU_GRAPH_MEMORY_PLAN
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// A program that a tile's memory is too small for.
+class memory_error : public error {
+ public:
+  using error::error;
+};
+
+/// What happens to a program that does not fit: it ends before anything is computed, or runs all the same,
+/// with a remark in its profile.
+enum class overflow : std::uint8_t { refused, charged };
+
+namespace detail {
+
+/// Where everything is in the memories of the tiles.
+struct memory_layout {
+  struct item {
+    int tile;
+    std::int64_t bytes, first, last;  // times
+    storage kind;
+    std::int64_t offset = 0;
+  };
+  std::vector<item> items;
+  std::vector<std::vector<int>> item_of_interval;                // by variable
+  std::vector<std::int64_t> bytes;                               // that each tile's memory needs
+  std::vector<std::array<std::int64_t, storage_kinds>> by_kind;  // peaks of each kind
+  std::vector<std::int64_t> peaks;                               // of all kinds together
+  std::vector<live_bytes> live;                                  // by time
+  std::vector<std::string> remarks;
+
+  std::int64_t offset_of_item(int i) const { return items[std::size_t(i)].offset; }
+  std::int64_t offset_of_interval(int variable, std::size_t interval) const {
+    return offset_of_item(item_of_interval[std::size_t(variable)][interval]);
+  }
+  live_bytes live_at(std::int64_t time) const {
+    return live.empty() ? live_bytes{} : live[std::size_t(time)];
+  }
+
+  /// Throws memory_error, or remarks, if the fullest tile has less memory than it needs.
+  ///   step_at   the name of the step at a time
+  template <class StepAt> void require_fit(target const& on, overflow too_much, StepAt&& step_at) {
+    std::size_t fullest = 0;
+    const auto needs = [&](std::size_t t) {
+      return bytes[t] + by_kind[t][std::size_t(storage::exchange_code)] +
+             by_kind[t][std::size_t(storage::vertex_state)];
+    };
+    for (std::size_t t = 1; t < bytes.size(); ++t)
+      if (needs(t) > needs(fullest)) fullest = t;
+    if (needs(fullest) <= on.bytes_per_tile) return;
+    std::int64_t most = -1, when = 0;
+    for (std::int64_t time = 0; time < std::int64_t(live.size()); ++time) {
+      std::int64_t sum = 0;
+      for (item const& i : items)
+        if (i.tile == int(fullest) && i.first <= time && time <= i.last) sum += i.bytes;
+      if (sum > most) most = sum, when = time;
+    }
+    std::string parts;
+    for (std::size_t k = 0; k < storage_kinds; ++k)
+      parts += message(k > 0 ? ", " : "", name_of(storage(k)), " ", by_kind[fullest][k]);
+    const std::string text = message("tile ", fullest, " needs ", needs(fullest), " bytes at step \"",
+                                     step_at(when), "\" and has ", on.bytes_per_tile, " (", parts, ")");
+    if (too_much == overflow::refused) throw memory_error(message("[ipu::engine] ", text));
+    remarks.push_back("does not fit: " + text);
+  }
+};
+
+/// Collects what must be in memory and when, and places it.
+class memory_planner {
+ public:
+  explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
+    layout_.by_kind.resize(std::size_t(of.on().tiles));
+  }
+
+  std::int64_t next_time() { return time_++; }
+  void touch(slice s, std::int64_t now, bool writes);
+  /// What a loop touches and does not make anew lives as long as the loop.
+  void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
+
+  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
+  void add_state(int tile, std::int64_t bytes) {
+    layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
+  }
+
+  memory_layout place();
+
+ private:
+  struct touches {
+    std::int64_t first = -1, last = -1;
+    bool begins_whole = false;  // the first touch writes all of it
+  };
+
+  /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
+  /// lives.
+  void place_items();
+
+  void measure();
+
+  graph const& graph_;
+  std::vector<touches> touched_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> loops_;
+  std::int64_t time_ = 0;
+  memory_layout layout_;
+};
+
+}  // namespace detail
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY void memory_planner::touch(slice s, std::int64_t now, bool writes) {
+  auto& t = touched_[std::size_t(s.variable)];
+  const bool all = writes && s.size() == graph_.at(s).size;
+  if (t.first < 0) t.first = now, t.begins_whole = all;
+  t.last = std::max(t.last, now), t.first = std::min(t.first, now);
+}
+
+TESSERA_BODY int memory_planner::add_buffer(int tile, std::int64_t bytes,
+                                            std::vector<std::int64_t> const& times) {
+  const auto [first, last] = std::minmax_element(times.begin(), times.end());
+  layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
+  return int(layout_.items.size()) - 1;
+}
+
+TESSERA_BODY memory_layout memory_planner::place() {
+  auto const& variables = graph_.variables();
+  layout_.item_of_interval.resize(variables.size());
+  for (std::size_t v = 0; v < variables.size(); ++v) {
+    auto t = touched_[v];
+    const bool kept = variables[v].lives == lifetime::kept;
+    if (kept || t.first < 0) t.first = 0, t.last = time_;
+    for (auto const& [begin, end] : loops_) {
+      const bool inside = t.first <= end && begin <= t.last, only_inside = begin <= t.first && t.last <= end;
+      if (inside && !(only_inside && t.begins_whole))
+        t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
+    }
+    for (auto const& i : variables[v].mapping) {
+      const storage kind = !kept                   ? storage::temporaries
+                           : variables[v].is_table ? storage::vertex_state
+                                                   : storage::variables;
+      layout_.item_of_interval[v].push_back(int(layout_.items.size()));
+      layout_.items.push_back(
+          {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
+    }
+  }
+  place_items();
+  measure();
+  return std::move(layout_);
+}
+
+TESSERA_BODY void memory_planner::place_items() {
+  const auto tiles = std::size_t(graph_.on().tiles);
+  layout_.bytes.assign(tiles, 0);
+  std::vector<std::vector<int>> of_tile(tiles);
+  for (std::size_t i = 0; i < layout_.items.size(); ++i)
+    of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
+  const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
+  for (std::size_t t = 0; t < tiles; ++t) {
+    auto& all = of_tile[t];
+    std::sort(all.begin(), all.end(), [&](int a, int b) {
+      const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
+      if (first != second) return first;
+      return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
+    });
+    std::int64_t always = 0;
+    std::vector<int> placed;  // ascending offsets
+    for (int i : all) {
+      const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
+      if (is_always_live(item(i).kind)) {
+        item(i).offset = always;
+        always += bytes;
+        layout_.bytes[t] = always;
+        continue;
+      }
+      std::int64_t at = always;
+      for (int other : placed) {
+        if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
+        if (item(other).offset >= at + bytes) break;
+        at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
+      }
+      item(i).offset = at;
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                     [&](int a, int b) { return item(a).offset < item(b).offset; }),
+                    i);
+      layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
+    }
+  }
+}
+
+TESSERA_BODY void memory_planner::measure() {
+  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+  std::vector<std::int64_t> all(times + 1);
+  std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
+  for (auto const& i : layout_.items) {
+    all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
+    of_tile[std::size_t(i.tile)].push_back(&i);
+  }
+  layout_.live.assign(times, {0, 0});
+  layout_.peaks.assign(tiles, 0);
+  std::int64_t sum = 0;
+  for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
+  std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
+    for (auto const* i : of_tile[tile]) {
+      change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
+      change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
+    }
+    std::array<std::int64_t, storage_kinds> now{}, most{};
+    for (std::size_t t = 0; t < times; ++t) {
+      std::int64_t whole = 0;
+      for (std::size_t k = 0; k < storage_kinds; ++k) {
+        now[k] += change[t][k], whole += now[k];
+        most[k] = std::max(most[k], now[k]);
+      }
+      layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
+      layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
+    }
+    for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
+  }
+}
+
+}  // namespace detail
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/graph/program.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_PROGRAM
+#define TESSERA_SINGLE_IPU_GRAPH_PROGRAM
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -24187,94 +21480,553 @@ program if_nonzero(slice flag, program then, program otherwise);
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/cost.hpp
-#ifndef TESSERA_SINGLE_IPU_COST
-#define TESSERA_SINGLE_IPU_COST
+// ---- tessera/ipu/graph/races.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_RACES
+#define TESSERA_SINGLE_IPU_GRAPH_RACES
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// Elements that a vertex, or a part of a copy, reads or writes.
+struct use {
+  slice of;
+  std::size_t by;
+  bool writes;
+};
+
+/// Of uses of one variable, the two that reach the farthest and are of different users: for any third user,
+/// one of them is the use of another that reaches the farthest.
+class farthest_uses {
+ public:
+  void add(use const& u) {
+    if (first_ && first_->of.variable != u.of.variable) first_ = second_ = nullptr;
+    if (!first_ || first_->by == u.by) {
+      if (!first_ || first_->of.last < u.of.last) first_ = &u;
+    } else if (first_->of.last < u.of.last) {
+      second_ = first_, first_ = &u;
+    } else if (!second_ || second_->of.last < u.of.last) {
+      second_ = &u;
+    }
+  }
+  /// A use by another user that meets u, which begins no earlier than any of them; or null.
+  use const* meeting(use const& u) const {
+    use const* const other = first_ && first_->by == u.by ? second_ : first_;
+    return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
+  }
+
+ private:
+  use const *first_ = nullptr, *second_ = nullptr;
+};
+
+struct race {
+  use one, other;
+};
+/// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
+std::optional<race> find_race(std::vector<use>& all);
+
+[[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
+
+/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+void refuse_races(graph const& of, graph::set_of_vertices const& set);
+
+/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
+/// that are read first.
+void refuse_races(graph const& of, program::node const& copy);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::optional<race> find_race(std::vector<use>& all) {
+  std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
+    return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
+  });
+  farthest_uses writes, reads;
+  for (use const& u : all) {
+    if (u.of.size() == 0) continue;
+    if (use const* const before = writes.meeting(u)) return race{*before, u};
+    if (use const* const before = u.writes ? reads.meeting(u) : nullptr) return race{*before, u};
+    (u.writes ? writes : reads).add(u);
+  }
+  return {};
+}
+
+TESSERA_COLD TESSERA_BODY void refuse_race(graph const& in, race const& r, char const* users,
+                                           std::string const& name) {
+  throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
+                             std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
+                             r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
+                             in.at(r.one.of).name, ", and at least one writes them"));
+}
+
+TESSERA_BODY void refuse_races(graph const& of, graph::set_of_vertices const& set) {
+  std::vector<use> all;
+  for (std::size_t n = 0; n < set.vertices.size(); ++n)
+    for (field const& f : set.vertices[n].fields)
+      for (slice const& s : f.parts) all.push_back({s, n, f.is_output});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
+}
+
+TESSERA_BODY void refuse_races(graph const& of, program::node const& copy) {
+  std::vector<use> all;
+  for (slice const& s : copy.from) all.push_back({s, all.size(), false});
+  for (slice const& s : copy.to) all.push_back({s, all.size(), true});
+  if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/graph/recorder.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_RECORDER
+#define TESSERA_SINGLE_IPU_GRAPH_RECORDER
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// Writes the profile of a run into the memory of the profile of the run before.
+class recorder {
+ public:
+  recorder() = default;
+  recorder(target const& on, memory_layout const& plan) {
+    profile_.on = on;
+    profile_.memory = plan.by_kind, profile_.peaks = plan.peaks, profile_.remarks = plan.remarks;
+    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
+      for (storage kind : {storage::exchange_code, storage::vertex_state})
+        profile_.peaks[t] += plan.by_kind[t][std::size_t(kind)];
+  }
+
+  /// What `run` records is the profile, whether it ends or throws.
+  template <class Run> void record_run(Run&& run) {
+    recorded_ = 0, profile_.liveness.clear();
+    const auto forget_run_before = [this] {
+      profile_.steps.erase(profile_.steps.begin() + std::ptrdiff_t(recorded_), profile_.steps.end());
+    };
+    try {
+      run();
+    } catch (...) {
+      forget_run_before();
+      throw;
+    }
+    forget_run_before();
+  }
+  /// The next step; the reference is good until another one is recorded.
+  step_record& step(std::string_view name, activity kind, std::int64_t cycles = 0) {
+    if (recorded_ == profile_.steps.size()) profile_.steps.push_back({{}, kind});
+    step_record& now = profile_.steps[recorded_++];
+    now.name = name, now.kind = kind, now.cycles = cycles;
+    now.by_tile.clear(), now.multiplies = 0, now.bytes = 0, now.estimated = false;
+    return now;
+  }
+  /// What is live in the steps since liveness was last known.
+  void live(live_bytes now) {
+    while (profile_.liveness.size() < recorded_) profile_.liveness.push_back(now);
+  }
+  /// What was live is live up to the exchange that was just recorded, and its sync.
+  void live_up_to_exchange() {
+    auto& known = profile_.liveness;
+    while (known.size() + 2 < recorded_) known.push_back(known.empty() ? live_bytes{} : known.back());
+  }
+
+  ipu::profile const& profile() const { return profile_; }
+
+ private:
+  ipu::profile profile_;
+  std::size_t recorded_ = 0;  // of the profile's steps, in this run
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/graph/engine.hpp
+#ifndef TESSERA_SINGLE_IPU_GRAPH_ENGINE
+#define TESSERA_SINGLE_IPU_GRAPH_ENGINE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// What a tile does in a part of a superstep.
-enum class activity : std::uint8_t { compute, exchange, sync };
-constexpr char const* name_of(activity a) {
-  return a == activity::compute ? "compute" : a == activity::exchange ? "exchange" : "sync";
-}
+/// A graph and a program, compiled for the graph's target: exchange and memory are fixed; run() executes the
+/// instructions of every tile on the host's threads. A tile touches only its own memory, and data moves
+/// between tiles in exchanges only.
+class engine {
+ public:
+  /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
+  /// memory is too small; with overflow::charged it is only remarked.
+  engine(graph of, program runs, int threads = exec::available_threads(),
+         overflow too_much = overflow::refused);
 
-/// The planner's account of a program: cycles by phase, in order, and the memory of the fullest tile.
-struct cost_estimate {
-  struct phase {
-    char const* name;
-    activity kind;
-    std::int64_t cycles;
+  /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
+  template <class T> void write(slice to, std::span<T const> from) {
+    host_access(to, const_cast<T*>(from.data()), from.size(), sizeof(T), true);
+  }
+  template <class T> void write(slice to, std::vector<T> const& from) { write(to, std::span<T const>(from)); }
+  /// Reads elements of a kept variable.
+  template <class T> void read(slice from, std::span<T> to) {
+    host_access(from, to.data(), to.size(), sizeof(T), false);
+  }
+  template <class T> std::vector<T> read(slice from) {
+    std::vector<T> all(std::size_t(from.size()));
+    read(from, std::span<T>(all));
+    return all;
+  }
+
+  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
+  /// nothing.
+  void run() {
+    recorder_.record_run([this] { run(program_); });
+  }
+  /// Of the last run.
+  ipu::profile const& profile() const { return recorder_.profile(); }
+
+ private:
+  static constexpr std::size_t most_fields = 16;
+
+  // In place, or in a buffer that exchange fills or empties.
+  struct resolved_field {
+    int buffer = -1;    // item of the memory plan, or
+    int variable = -1;  // a variable's interval,
+    std::size_t interval = 0;
+    std::int64_t skipped = 0, bytes = 0;  // bytes of it before the field, and of the field
+    std::int64_t offset = 0;              // in the tile's memory, once it is placed
   };
-  std::vector<phase> phases;
-  std::int64_t temporary_bytes = 0;    // of a tile, besides operands and result where they live
-  std::int64_t always_live_bytes = 0;  // of a tile: operands, result and tables
+  struct piece {
+    int tile;
+    int variable;
+    std::size_t interval;
+    std::int64_t skipped, bytes;
+  };
+  struct moved {  // before offsets are known
+    piece place;
+    int tile, buffer;
+    std::int64_t buffer_offset;
+    bool gathers;   // into the buffer
+    piece other{};  // of a copy, instead of a buffer
+  };
+  struct step {
+    std::vector<std::int64_t> times;
+    std::vector<moved> moves;
+    std::vector<std::vector<std::size_t>> vertices_of_tile;
+    std::vector<std::vector<resolved_field>> fields;  // of each vertex
+    exchange_schedule before, after;
+    std::string name, exchange_before, exchange_behind;  // names of its records
+    bool estimated = false;
+    double multiplies = 0;
+  };
 
-  void add(char const* name, activity kind, std::int64_t cycles) {
-    if (cycles > 0) phases.push_back({name, kind, cycles});
+  /// Gives every execution its time, and tells the planner who touches what and when.
+  void walk(program const& p, detail::memory_planner& planner) {
+    using kind = program::kind;
+    switch (p->is) {
+      case kind::sequence:
+        for (program const& part : p->parts) walk(part, planner);
+        return;
+      case kind::execute: {
+        auto const& set = graph_.sets()[std::size_t(p->set.number)];
+        const std::int64_t now = planner.next_time();
+        steps_[p.get()].times.push_back(now);
+        for (vertex const& v : set.vertices)
+          for (field const& f : v.fields)
+            for (slice const& s : f.parts) planner.touch(s, now, f.is_output);
+        return;
+      }
+      case kind::copy: {
+        const std::int64_t now = planner.next_time();
+        steps_[p.get()].times.push_back(now);
+        for (slice const& s : p->from) planner.touch(s, now, false);
+        for (slice const& s : p->to) planner.touch(s, now, true);
+        return;
+      }
+      case kind::repeat:
+      case kind::repeat_while: {
+        const std::int64_t begin = planner.next_time();
+        for (program const& part : p->parts) walk(part, planner);
+        if (p->is == kind::repeat_while) planner.touch(p->flag, planner.next_time(), false);
+        planner.loop(begin, planner.next_time());
+        return;
+      }
+      case kind::if_nonzero:
+        planner.touch(p->flag, planner.next_time(), false);
+        for (program const& part : p->parts) walk(part, planner);
+        return;
+    }
   }
-  std::int64_t cycles(activity of) const {
-    std::int64_t sum = 0;
-    for (phase const& p : phases) sum += p.kind == of ? p.cycles : 0;
-    return sum;
+
+  /// Calls visit(piece) for the parts of a slice that are on one tile each.
+  template <class Visit> void for_each_piece(slice s, std::string const& step_name, Visit&& visit) const {
+    auto const& v = graph_.at(s);
+    const auto bytes = std::int64_t(v.element_bytes);
+    const std::int64_t unmapped =
+        graph_.for_each_interval(s, [&](std::size_t i, std::int64_t first, std::int64_t last) {
+          visit(piece{v.mapping[i].tile, s.variable, i, (first - v.mapping[i].first) * bytes,
+                      (last - first) * bytes});
+        });
+    if (unmapped < s.last)
+      throw option_error(message("[ipu::engine] ", v.name, ": element ", unmapped, " of ", v.size,
+                                 " is mapped to no tile, and step \"", step_name,
+                                 "\" uses it: map or map_linearly"));
   }
-  /// Compute and exchange, as the PopSparse paper counts (Li et al. 2023, section 4).
-  std::int64_t cycles() const { return cycles(activity::compute) + cycles(activity::exchange); }
-  std::int64_t with_sync() const { return cycles() + cycles(activity::sync); }
+
+  void resolve(program::node const* node, step& s, detail::memory_planner& planner) {
+    if (node->is == program::kind::copy) return resolve_copy(node, s);
+    auto const& set = graph_.sets()[std::size_t(node->set.number)];
+    s.name = set.name, s.estimated = set.estimated;
+    s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
+    detail::refuse_races(graph_, set);
+    s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
+    s.fields.resize(set.vertices.size());
+    for (std::size_t n = 0; n < set.vertices.size(); ++n) {
+      vertex const& v = set.vertices[n];
+      s.vertices_of_tile[std::size_t(v.tile)].push_back(n);
+      s.multiplies += v.multiplies;
+      if (v.fields.size() > most_fields)
+        throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
+                                   " fields: ", most_fields, " are possible"));
+      s.fields[n].resize(v.fields.size());
+      planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
+      for (std::size_t k = 0; k < v.fields.size(); ++k) {
+        field const& f = v.fields[k];
+        std::vector<piece> pieces;
+        std::int64_t bytes = 0;
+        for (slice const& part : f.parts)
+          for_each_piece(part, set.name, [&](piece const& p) { pieces.push_back(p), bytes += p.bytes; });
+        resolved_field& r = s.fields[n][k];
+        r.bytes = bytes;
+        if (pieces.empty()) continue;
+        if (pieces.size() == 1 && pieces[0].tile == v.tile) {
+          r.variable = pieces[0].variable, r.interval = pieces[0].interval, r.skipped = pieces[0].skipped;
+          continue;
+        }
+        r.buffer = planner.add_buffer(v.tile, bytes, s.times);
+        std::int64_t at = 0;
+        for (piece const& p : pieces) {
+          s.moves.push_back({p, v.tile, r.buffer, at, true});
+          if (f.is_output) s.moves.push_back({p, v.tile, r.buffer, at, false});
+          at += p.bytes;
+        }
+      }
+    }
+  }
+
+  void resolve_copy(program::node const* node, step& s) {
+    s.name = s.exchange_before = node->name;
+    detail::refuse_races(graph_, *node);
+    std::vector<piece> from, to;
+    for (slice const& part : node->from)
+      for_each_piece(part, s.name, [&](piece const& p) { from.push_back(p); });
+    for (slice const& part : node->to) for_each_piece(part, s.name, [&](piece const& p) { to.push_back(p); });
+    const auto total = [](std::vector<piece> const& all) {
+      std::int64_t sum = 0;
+      for (piece const& p : all) sum += p.bytes;
+      return sum;
+    };
+    if (total(from) != total(to))
+      throw shape_error(
+          message("[ipu::engine] \"", s.name, "\" copies ", total(from), " bytes to ", total(to)));
+    std::size_t i = 0, j = 0;
+    while (i < from.size() && j < to.size()) {
+      const std::int64_t bytes = std::min(from[i].bytes, to[j].bytes);
+      piece a = from[i], b = to[j];
+      a.bytes = b.bytes = bytes;
+      s.moves.push_back({a, b.tile, -1, 0, true, b});
+      const auto advance = [&](std::vector<piece>& all, std::size_t& k) {
+        all[k].skipped += bytes, all[k].bytes -= bytes;
+        if (all[k].bytes == 0) ++k;
+      };
+      advance(from, i), advance(to, j);
+    }
+  }
+
+  std::int64_t place_of(piece const& p) const {
+    return plan_.offset_of_interval(p.variable, p.interval) + p.skipped;
+  }
+
+  /// Turns places into addresses, when memory is planned.
+  void fix(step& s) {
+    for (auto& fields : s.fields)
+      for (resolved_field& f : fields)
+        if (f.buffer >= 0)
+          f.offset = plan_.offset_of_item(f.buffer);
+        else if (f.variable >= 0)
+          f.offset = plan_.offset_of_interval(f.variable, f.interval) + f.skipped;
+    std::vector<transfer> before, after;
+    for (moved const& m : s.moves) {
+      const std::int64_t here =
+          m.buffer >= 0 ? plan_.offset_of_item(m.buffer) + m.buffer_offset : place_of(m.other);
+      if (m.gathers)
+        before.push_back({m.tile, m.place.tile, place_of(m.place), here, m.place.bytes});
+      else
+        after.push_back({m.place.tile, m.tile, here, place_of(m.place), m.place.bytes});
+    }
+    s.moves = {};
+    s.before = schedule_exchange(graph_.on(), std::move(before));
+    s.after = schedule_exchange(graph_.on(), std::move(after));
+  }
+
+  void charge_exchange_code(overflow too_much) {
+    for (auto const& [node, s] : steps_)
+      for (exchange_schedule const* e : {&s.before, &s.after})
+        for (std::size_t t = 0; t < e->messages_by_tile.size(); ++t)
+          plan_.by_kind[t][std::size_t(storage::exchange_code)] +=
+              e->messages_by_tile[t] * graph_.on().exchange_message_bytes;
+    plan_.require_fit(graph_.on(), too_much, [&](std::int64_t time) {
+      for (auto const& [node, s] : steps_)
+        for (std::int64_t t : s.times)
+          if (t == time) return s.name;
+      return std::string("start");
+    });
+  }
+
+  void run(program const& p);
+
+  /// The tile of the flag tells all others.
+  std::int32_t flag(slice s) {
+    std::int32_t value = 0;
+    host_access(s, &value, 1, sizeof value, false);
+    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
+    return value;
+  }
+
+  void run_vertices(program const& p) {
+    step const& s = steps_.at(p.get());
+    auto const& set = graph_.sets()[std::size_t(p->set.number)];
+    move(s.before, s.exchange_before);
+    step_record& now = recorder_.step(s.name, activity::compute);
+    now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
+    now.multiplies = s.multiplies, now.estimated = s.estimated;
+    const auto body = [&](int tile) {
+      if (!s.vertices_of_tile[std::size_t(tile)].empty())
+        now.by_tile[std::size_t(tile)] = std::uint32_t(run_tile(set, s, tile));
+    };
+    pool_.run(graph_.on().tiles, body);
+    for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
+    recorder_.live(plan_.live_at(s.times[0]));
+    move(s.after, s.exchange_behind);
+  }
+
+  std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
+    target const& on = graph_.on();
+    std::byte* const memory = memory_[std::size_t(tile)].data();
+    std::int64_t cycles = on.launch_cycles;
+    std::array<std::int64_t, target::most_workers> all_workers{};
+    const std::span workers(all_workers.data(), std::size_t(on.workers));
+    for (std::size_t n : s.vertices_of_tile[std::size_t(tile)]) {
+      vertex const& v = set.vertices[n];
+      std::array<std::span<std::byte>, most_fields> fields;
+      for (std::size_t k = 0; k < v.fields.size(); ++k)
+        fields[k] = {memory + s.fields[n][k].offset, std::size_t(s.fields[n][k].bytes)};
+      const std::int64_t spent = (*v.code)(on, ports({fields.data(), v.fields.size()}));
+      if (v.by == runs_on::tile)
+        cycles += spent;
+      else
+        *std::min_element(workers.begin(), workers.end()) += spent;
+    }
+    return cycles + *std::max_element(workers.begin(), workers.end()) * on.workers;
+  }
+
+  void move(exchange_schedule const& e, std::string_view name) {
+    if (e.empty()) return;
+    const auto body = [&](int tile) {
+      for (std::size_t i = e.first_of_tile[std::size_t(tile)]; i < e.first_of_tile[std::size_t(tile) + 1];
+           ++i) {
+        transfer const& t = e.transfers[i];
+        std::memcpy(memory_[std::size_t(t.to)].data() + t.to_offset,
+                    memory_[std::size_t(t.from)].data() + t.from_offset, std::size_t(t.bytes));
+      }
+    };
+    pool_.run(graph_.on().tiles, body);
+    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
+    step_record& now = recorder_.step(name, activity::exchange, e.cycles);
+    now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
+    recorder_.live_up_to_exchange();
+  }
+
+  void host_access(slice s, void* host, std::size_t count, std::size_t element_bytes, bool writes) {
+    auto const& v = graph_.at(s);
+    char const* const operation = writes ? "write" : "read";
+    if (std::int64_t(count) != s.size() || element_bytes != v.element_bytes)
+      throw shape_error(message("[ipu::engine::", operation, "] ", v.name, ": ", s.size(), " elements of ",
+                                v.element_bytes, " bytes, but ", count, " of ", element_bytes, " are given"));
+    if (v.lives == lifetime::temporary)
+      throw option_error(message("[ipu::engine::", operation, "] ", v.name,
+                                 " is temporary: the host sees kept variables only"));
+    touch(s, static_cast<std::byte*>(host), writes);
+  }
+  void touch(slice s, std::byte* at, bool writes) {
+    for_each_piece(s, writes ? "write" : "read", [&](piece const& p) {
+      std::byte* const there = memory_[std::size_t(p.tile)].data() + place_of(p);
+      if (writes)
+        std::memcpy(there, at, std::size_t(p.bytes));
+      else
+        std::memcpy(at, there, std::size_t(p.bytes));
+      at += p.bytes;
+    });
+  }
+
+  graph graph_;
+  program program_;
+  exec::thread_pool pool_;
+  std::map<program::node const*, step> steps_;
+  detail::memory_layout plan_;
+  std::vector<aligned_array<std::byte>> memory_;
+  detail::recorder recorder_;
 };
-
-/// Y (m, n) = W (m, k) X (k, n), `groups` times.
-struct product_shape {
-  std::int64_t m = 0, k = 0, n = 0, groups = 1;
-
-  double multiplies() const { return double(m) * double(k) * double(n) * double(groups); }
-};
-
-namespace detail {
-
-void require_block(char const* operation, int block);
-
-/// For a product whose temporaries fit in no plan.
-///   what   besides its sizes: " with 9 blocks of 4"
-[[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
-                                     std::string const& what, std::int64_t needed, double available);
-
-}  // namespace detail
-
-/// Parts of `size` that are worth trying: of all counts that leave equal largest parts, the least.
-std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain = 1);
 
 #ifdef TESSERA_BODY
 
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void require_block(char const* operation, int block) {
-  if (block != 1 && block != 4 && block != 8 && block != 16)
-    throw option_error(
-        message(operation, "blocks of ", block, " x ", block, ": 1, 4, 8 and 16 are possible"));
+TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_much)
+    : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
+  detail::memory_planner planner(graph_);
+  walk(program_, planner);
+  for (auto& [node, s] : steps_) resolve(node, s, planner);
+  plan_ = planner.place();
+  for (auto& [node, s] : steps_) fix(s);
+  charge_exchange_code(too_much);
+  memory_.reserve(std::size_t(graph_.on().tiles));
+  for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
+  for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
+  recorder_ = {graph_.on(), plan_};
 }
 
-TESSERA_COLD TESSERA_BODY void refuse_temporaries(char const* operation, target const& on,
-                                                  product_shape const& shape, std::string const& what,
-                                                  std::int64_t needed, double available) {
-  throw option_error(message(operation, shape.m, " x ", shape.k, " x ", shape.n, what, " needs ", needed,
-                             " bytes of a tile for temporaries, and ", std::int64_t(available),
-                             " are available: availableMemoryProportion would have to be ",
-                             double(needed) / double(on.bytes_per_tile)));
-}
-
-}  // namespace detail
-
-TESSERA_BODY std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most, std::int64_t grain) {
-  std::vector<std::int64_t> counts;
-  const std::int64_t grains = ceil_div<std::int64_t>(size, grain);
-  for (std::int64_t parts = 1; parts <= std::min(most, grains); ++parts)
-    if (counts.empty() || ceil_div(grains, counts.back()) != ceil_div(grains, parts)) counts.push_back(parts);
-  return counts;
+TESSERA_BODY void engine::run(program const& p) {
+  using kind = program::kind;
+  switch (p->is) {
+    case kind::sequence:
+      for (program const& part : p->parts) run(part);
+      return;
+    case kind::execute:
+      return run_vertices(p);
+    case kind::copy: {
+      step const& s = steps_.at(p.get());
+      move(s.before, s.exchange_before);
+      recorder_.live(plan_.live_at(s.times[0]));
+      return;
+    }
+    case kind::repeat:
+      for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
+      return;
+    case kind::repeat_while:
+      for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
+      return;
+    case kind::if_nonzero:
+      return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
+  }
 }
 
 #endif
@@ -24282,9 +22034,9 @@ TESSERA_BODY std::vector<std::int64_t> part_counts(std::int64_t size, std::int64
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/options.hpp
-#ifndef TESSERA_SINGLE_IPU_OPTIONS
-#define TESSERA_SINGLE_IPU_OPTIONS
+// ---- tessera/ipu/popsparse/options.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_OPTIONS
+#define TESSERA_SINGLE_IPU_POPSPARSE_OPTIONS
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -24473,9 +22225,9 @@ TESSERA_BODY void dynamic_options::constrain(std::string const& json) {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/static_plan.hpp
-#ifndef TESSERA_SINGLE_IPU_STATIC_PLAN
-#define TESSERA_SINGLE_IPU_STATIC_PLAN
+// ---- tessera/ipu/popsparse/static_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24859,9 +22611,9 @@ TESSERA_BODY std::string static_plan::explain() const {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/static_product.hpp
-#ifndef TESSERA_SINGLE_IPU_STATIC_PRODUCT
-#define TESSERA_SINGLE_IPU_STATIC_PRODUCT
+// ---- tessera/ipu/popsparse/static_product.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -25234,9 +22986,9 @@ TESSERA_BODY void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n,
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/block_softmax.hpp
-#ifndef TESSERA_SINGLE_IPU_BLOCK_SOFTMAX
-#define TESSERA_SINGLE_IPU_BLOCK_SOFTMAX
+// ---- tessera/ipu/popsparse/block_softmax.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
+#define TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -25344,9 +23096,9 @@ template <element T> class block_softmax {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/dynamic_plan.hpp
-#ifndef TESSERA_SINGLE_IPU_DYNAMIC_PLAN
-#define TESSERA_SINGLE_IPU_DYNAMIC_PLAN
+// ---- tessera/ipu/popsparse/dynamic_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PLAN
+#define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PLAN
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25737,9 +23489,9 @@ TESSERA_BODY dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/buckets.hpp
-#ifndef TESSERA_SINGLE_IPU_BUCKETS
-#define TESSERA_SINGLE_IPU_BUCKETS
+// ---- tessera/ipu/popsparse/buckets.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_BUCKETS
+#define TESSERA_SINGLE_IPU_POPSPARSE_BUCKETS
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25945,9 +23697,9 @@ pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/dense_plan.hpp
-#ifndef TESSERA_SINGLE_IPU_DENSE_PLAN
-#define TESSERA_SINGLE_IPU_DENSE_PLAN
+// ---- tessera/ipu/popsparse/dense_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DENSE_PLAN
+#define TESSERA_SINGLE_IPU_POPSPARSE_DENSE_PLAN
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -26090,9 +23842,9 @@ TESSERA_BODY std::string dense_plan::explain() const {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/dense_product.hpp
-#ifndef TESSERA_SINGLE_IPU_DENSE_PRODUCT
-#define TESSERA_SINGLE_IPU_DENSE_PRODUCT
+// ---- tessera/ipu/popsparse/dense_product.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DENSE_PRODUCT
+#define TESSERA_SINGLE_IPU_POPSPARSE_DENSE_PRODUCT
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -26369,9 +24121,9 @@ template <element T> class dense_product {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/dynamic_codelets.hpp
-#ifndef TESSERA_SINGLE_IPU_DYNAMIC_CODELETS
-#define TESSERA_SINGLE_IPU_DYNAMIC_CODELETS
+// ---- tessera/ipu/popsparse/dynamic_codelets.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_CODELETS
+#define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_CODELETS
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26494,1091 +24246,9 @@ std::int64_t add_to_bucket(target const& on, ports const& f, dynamic_plan const&
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
 
-// ---- tessera/ipu/exchange.hpp
-#ifndef TESSERA_SINGLE_IPU_EXCHANGE
-#define TESSERA_SINGLE_IPU_EXCHANGE
-#include <algorithm>
-#include <cstdint>
-#include <tuple>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// Bytes that one tile sends to another. Offsets are in the tiles' memories.
-struct transfer {
-  int to, from;
-  std::int64_t from_offset, to_offset, bytes;
-
-  /// The bytes as their sender knows them, whoever receives them.
-  std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
-};
-
-/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
-struct exchange_schedule {
-  std::vector<transfer> transfers;             // by receiver
-  std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
-  std::vector<std::uint32_t> cycles_by_tile;   // to receive, or to send if that takes longer
-  std::vector<std::int64_t> messages_by_tile;  // sent and received: instructions of exchange code
-  std::int64_t cycles = 0, bytes = 0;
-
-  bool empty() const { return transfers.empty(); }
-  bool waits() const { return bytes > 0; }  // for other tiles
-};
-
-/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
-/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
-template <class Piece>
-std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
-  const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
-    std::int64_t sum = 0;
-    for (Piece const& p : pieces) sum += std::get<std::tuple_size_v<Piece> - 1>(p);
-    return sum;
-  };
-  for (auto& w : wanted) std::sort(w.begin(), w.end());
-  std::vector<std::uint32_t> cycles;
-  for (std::size_t t = 0; t < wanted.size(); t += 2) {
-    std::int64_t both = 0;
-    if (on.pairs_share_exchange && t + 1 < wanted.size()) {
-      std::vector<Piece> common;
-      std::set_intersection(wanted[t].begin(), wanted[t].end(), wanted[t + 1].begin(), wanted[t + 1].end(),
-                            std::back_inserter(common));
-      both = bytes_of_all(common);
-    }
-    for (std::size_t k = t; k < std::min(t + 2, wanted.size()); ++k)
-      cycles.push_back(std::uint32_t(on.exchange_cycles(double(both), true) +
-                                     on.exchange_cycles(double(bytes_of_all(wanted[k]) - both))));
-  }
-  return cycles;
-}
-
-/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
-/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
-/// workers.
-exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all) {
-  exchange_schedule e;
-  const auto tiles = std::size_t(on.tiles);
-  std::sort(all.begin(), all.end(), [](transfer const& a, transfer const& b) {
-    return std::tie(a.to, a.to_offset, a.from, a.from_offset) <
-           std::tie(b.to, b.to_offset, b.from, b.from_offset);
-  });
-  // Neighbouring pieces are one message.
-  for (transfer const& t : all) {
-    if (t.bytes == 0) continue;
-    if (!e.transfers.empty()) {
-      transfer& last = e.transfers.back();
-      if (last.to == t.to && last.from == t.from && last.from_offset + last.bytes == t.from_offset &&
-          last.to_offset + last.bytes == t.to_offset) {
-        last.bytes += t.bytes;
-        continue;
-      }
-    }
-    e.transfers.push_back(t);
-  }
-  e.first_of_tile.assign(tiles + 1, 0);
-  for (transfer const& t : e.transfers) ++e.first_of_tile[std::size_t(t.to) + 1];
-  for (std::size_t t = 0; t < tiles; ++t) e.first_of_tile[t + 1] += e.first_of_tile[t];
-  e.messages_by_tile.assign(tiles, 0);
-
-  using sent = std::tuple<int, std::int64_t, std::int64_t>;
-  std::vector<std::vector<sent>> wanted(tiles);
-  std::vector<sent> out;
-  std::vector<std::int64_t> copied(tiles);
-  for (transfer const& t : e.transfers) {
-    if (t.from == t.to) {
-      copied[std::size_t(t.to)] += t.bytes;
-      continue;
-    }
-    wanted[std::size_t(t.to)].push_back(t.sent());
-    out.push_back(t.sent());
-    ++e.messages_by_tile[std::size_t(t.to)];
-    e.bytes += t.bytes;
-  }
-  e.cycles_by_tile = cycles_to_receive(on, wanted);
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  std::vector<std::int64_t> sends(tiles);
-  for (sent const& s : out) {
-    sends[std::size_t(std::get<0>(s))] += std::get<2>(s);
-    ++e.messages_by_tile[std::size_t(std::get<0>(s))];
-  }
-  for (std::size_t t = 0; t < tiles; ++t) {
-    e.cycles_by_tile[t] = std::max(e.cycles_by_tile[t], std::uint32_t(on.exchange_cycles(double(sends[t]))));
-    if (copied[t] > 0) e.cycles_by_tile[t] += std::uint32_t(codelets::copy(on, copied[t]));
-    e.cycles = std::max<std::int64_t>(e.cycles, e.cycles_by_tile[t]);
-  }
-  return e;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/profile.hpp
-#ifndef TESSERA_SINGLE_IPU_PROFILE
-#define TESSERA_SINGLE_IPU_PROFILE
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// What the memory of a tile holds.
-enum class storage : std::uint8_t {
-  variables,         // always
-  vertex_state,      // always: codelets' fields and tables
-  exchange_code,     // always: an instruction for each message
-  exchange_buffers,  // copies of other tiles' data, during a step
-  temporaries,       // partial sums and other values between steps
-};
-inline constexpr std::size_t storage_kinds = 5;
-constexpr char const* name_of(storage s) {
-  constexpr std::array names{"variables", "vertex state", "exchange code", "exchange buffers", "temporaries"};
-  return names[std::size_t(s)];
-}
-constexpr bool is_always_live(storage s) { return s <= storage::exchange_code; }
-
-/// One part of a superstep, as it ran: all tiles compute, or exchange, or wait.
-struct step_record {
-  std::string name;
-  activity kind;
-  std::int64_t cycles = 0;               // of the slowest tile
-  std::vector<std::uint32_t> by_tile{};  // empty for a sync
-  double multiplies = 0;                 // multiply-adds of all tiles
-  std::int64_t bytes = 0;                // received by all tiles
-  bool estimated = false;                // charged by counted instructions, without a published formula
-};
-
-struct live_bytes {
-  std::int64_t all_tiles, fullest_tile;
-};
-
-/// Another way to the same result, and the cycles that it takes.
-struct comparison {
-  std::string name;
-  std::int64_t cycles;
-};
-
-/// Where the cycles and the memory of a run went.
-struct profile {
-  target on;
-  std::string name;
-  std::vector<step_record> steps;
-  std::vector<std::array<std::int64_t, storage_kinds>> memory;  // peak of each kind, by tile
-  std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
-  std::vector<live_bytes> liveness;                             // at each step
-  std::vector<std::string> remarks;                             // of limits that were passed over
-  std::vector<comparison> compared;                             // by whoever knows other ways
-
-  std::int64_t cycles(activity of) const {
-    std::int64_t sum = 0;
-    for (auto const& s : steps) sum += s.kind == of ? s.cycles : 0;
-    return sum;
-  }
-  std::int64_t cycles() const {
-    return cycles(activity::compute) + cycles(activity::exchange) + cycles(activity::sync);
-  }
-  std::int64_t estimated_cycles() const {
-    std::int64_t sum = 0;
-    for (auto const& s : steps) sum += s.estimated ? s.cycles : 0;
-    return sum;
-  }
-  double multiplies() const {
-    double sum = 0;
-    for (auto const& s : steps) sum += s.multiplies;
-    return sum;
-  }
-  std::int64_t exchanged_bytes() const {
-    std::int64_t sum = 0;
-    for (auto const& s : steps) sum += s.bytes;
-    return sum;
-  }
-  double seconds() const { return on.seconds(double(cycles())); }
-  double flops_per_second() const { return cycles() > 0 ? 2 * multiplies() / seconds() : 0; }
-  double flops_per_cycle() const { return cycles() > 0 ? 2 * multiplies() / double(cycles()) : 0; }
-
-  /// Cycles in which each tile computed.
-  std::vector<std::int64_t> active_cycles() const;
-  /// Mean over greatest of the tiles' active cycles.
-  double tile_balance() const;
-  int active_tiles() const {
-    const auto active = active_cycles();
-    return int(std::count_if(active.begin(), active.end(), [](std::int64_t c) { return c > 0; }));
-  }
-
-  std::int64_t always_live(std::size_t tile) const {
-    std::int64_t sum = 0;
-    for (std::size_t s = 0; s < storage_kinds; ++s)
-      if (is_always_live(storage(s))) sum += memory[tile][s];
-    return sum;
-  }
-  std::int64_t peak(std::size_t tile) const { return peaks[tile]; }
-  std::size_t fullest_tile() const {
-    std::size_t fullest = 0;
-    for (std::size_t t = 1; t < memory.size(); ++t)
-      if (peak(t) > peak(fullest)) fullest = t;
-    return fullest;
-  }
-  std::int64_t memory_of(storage kind) const {
-    std::int64_t sum = 0;
-    for (auto const& tile : memory) sum += tile[std::size_t(kind)];
-    return sum;
-  }
-
-  /// Steps of one name and kind together, those of the most cycles first.
-  struct named_step {
-    std::string name;
-    activity kind;
-    std::int64_t cycles = 0, times = 0, bytes = 0;
-    double multiplies = 0;
-    bool estimated = false;
-  };
-  std::vector<named_step> by_name() const;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::vector<std::int64_t> profile::active_cycles() const {
-  std::vector<std::int64_t> sum(std::size_t(on.tiles));
-  for (auto const& s : steps)
-    if (s.kind == activity::compute)
-      for (std::size_t t = 0; t < s.by_tile.size(); ++t) sum[t] += s.by_tile[t];
-  return sum;
-}
-
-TESSERA_BODY double profile::tile_balance() const {
-  const auto active = active_cycles();
-  const std::int64_t most = active.empty() ? 0 : *std::max_element(active.begin(), active.end());
-  if (most == 0) return 1;
-  return double(std::accumulate(active.begin(), active.end(), std::int64_t(0))) /
-         (double(most) * double(active.size()));
-}
-
-TESSERA_BODY std::vector<profile::named_step> profile::by_name() const {
-  std::vector<named_step> all;
-  for (auto const& s : steps) {
-    auto known = std::find_if(all.begin(), all.end(),
-                              [&](named_step const& n) { return n.kind == s.kind && n.name == s.name; });
-    if (known == all.end()) known = all.insert(all.end(), {s.name, s.kind});
-    known->cycles += s.cycles, ++known->times, known->bytes += s.bytes, known->multiplies += s.multiplies;
-    known->estimated |= s.estimated;
-  }
-  std::sort(all.begin(), all.end(), [](named_step const& a, named_step const& b) {
-    return a.cycles != b.cycles ? a.cycles > b.cycles : a.name < b.name;
-  });
-  return all;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/memory_plan.hpp
-#ifndef TESSERA_SINGLE_IPU_MEMORY_PLAN
-#define TESSERA_SINGLE_IPU_MEMORY_PLAN
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// A program that a tile's memory is too small for.
-class memory_error : public error {
- public:
-  using error::error;
-};
-
-/// What happens to a program that does not fit: it ends before anything is computed, or runs all the same,
-/// with a remark in its profile.
-enum class overflow : std::uint8_t { refused, charged };
-
-namespace detail {
-
-/// Where everything is in the memories of the tiles.
-struct memory_layout {
-  struct item {
-    int tile;
-    std::int64_t bytes, first, last;  // times
-    storage kind;
-    std::int64_t offset = 0;
-  };
-  std::vector<item> items;
-  std::vector<std::vector<int>> item_of_interval;                // by variable
-  std::vector<std::int64_t> bytes;                               // that each tile's memory needs
-  std::vector<std::array<std::int64_t, storage_kinds>> by_kind;  // peaks of each kind
-  std::vector<std::int64_t> peaks;                               // of all kinds together
-  std::vector<live_bytes> live;                                  // by time
-  std::vector<std::string> remarks;
-
-  std::int64_t offset_of_item(int i) const { return items[std::size_t(i)].offset; }
-  std::int64_t offset_of_interval(int variable, std::size_t interval) const {
-    return offset_of_item(item_of_interval[std::size_t(variable)][interval]);
-  }
-  live_bytes live_at(std::int64_t time) const {
-    return live.empty() ? live_bytes{} : live[std::size_t(time)];
-  }
-
-  /// Throws memory_error, or remarks, if the fullest tile has less memory than it needs.
-  ///   step_at   the name of the step at a time
-  template <class StepAt> void require_fit(target const& on, overflow too_much, StepAt&& step_at) {
-    std::size_t fullest = 0;
-    const auto needs = [&](std::size_t t) {
-      return bytes[t] + by_kind[t][std::size_t(storage::exchange_code)] +
-             by_kind[t][std::size_t(storage::vertex_state)];
-    };
-    for (std::size_t t = 1; t < bytes.size(); ++t)
-      if (needs(t) > needs(fullest)) fullest = t;
-    if (needs(fullest) <= on.bytes_per_tile) return;
-    std::int64_t most = -1, when = 0;
-    for (std::int64_t time = 0; time < std::int64_t(live.size()); ++time) {
-      std::int64_t sum = 0;
-      for (item const& i : items)
-        if (i.tile == int(fullest) && i.first <= time && time <= i.last) sum += i.bytes;
-      if (sum > most) most = sum, when = time;
-    }
-    std::string parts;
-    for (std::size_t k = 0; k < storage_kinds; ++k)
-      parts += message(k > 0 ? ", " : "", name_of(storage(k)), " ", by_kind[fullest][k]);
-    const std::string text = message("tile ", fullest, " needs ", needs(fullest), " bytes at step \"",
-                                     step_at(when), "\" and has ", on.bytes_per_tile, " (", parts, ")");
-    if (too_much == overflow::refused) throw memory_error(message("[ipu::engine] ", text));
-    remarks.push_back("does not fit: " + text);
-  }
-};
-
-/// Collects what must be in memory and when, and places it.
-class memory_planner {
- public:
-  explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
-    layout_.by_kind.resize(std::size_t(of.on().tiles));
-  }
-
-  std::int64_t next_time() { return time_++; }
-  void touch(slice s, std::int64_t now, bool writes);
-  /// What a loop touches and does not make anew lives as long as the loop.
-  void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
-
-  int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
-  void add_state(int tile, std::int64_t bytes) {
-    layout_.by_kind[std::size_t(tile)][std::size_t(storage::vertex_state)] += bytes;
-  }
-
-  memory_layout place();
-
- private:
-  struct touches {
-    std::int64_t first = -1, last = -1;
-    bool begins_whole = false;  // the first touch writes all of it
-  };
-
-  /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
-  /// lives.
-  void place_items();
-
-  void measure();
-
-  graph const& graph_;
-  std::vector<touches> touched_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> loops_;
-  std::int64_t time_ = 0;
-  memory_layout layout_;
-};
-
-}  // namespace detail
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_BODY void memory_planner::touch(slice s, std::int64_t now, bool writes) {
-  auto& t = touched_[std::size_t(s.variable)];
-  const bool all = writes && s.size() == graph_.at(s).size;
-  if (t.first < 0) t.first = now, t.begins_whole = all;
-  t.last = std::max(t.last, now), t.first = std::min(t.first, now);
-}
-
-TESSERA_BODY int memory_planner::add_buffer(int tile, std::int64_t bytes,
-                                            std::vector<std::int64_t> const& times) {
-  const auto [first, last] = std::minmax_element(times.begin(), times.end());
-  layout_.items.push_back({tile, bytes, *first, *last, storage::exchange_buffers});
-  return int(layout_.items.size()) - 1;
-}
-
-TESSERA_BODY memory_layout memory_planner::place() {
-  auto const& variables = graph_.variables();
-  layout_.item_of_interval.resize(variables.size());
-  for (std::size_t v = 0; v < variables.size(); ++v) {
-    auto t = touched_[v];
-    const bool kept = variables[v].lives == lifetime::kept;
-    if (kept || t.first < 0) t.first = 0, t.last = time_;
-    for (auto const& [begin, end] : loops_) {
-      const bool inside = t.first <= end && begin <= t.last, only_inside = begin <= t.first && t.last <= end;
-      if (inside && !(only_inside && t.begins_whole))
-        t.first = std::min(t.first, begin), t.last = std::max(t.last, end);
-    }
-    for (auto const& i : variables[v].mapping) {
-      const storage kind = !kept                   ? storage::temporaries
-                           : variables[v].is_table ? storage::vertex_state
-                                                   : storage::variables;
-      layout_.item_of_interval[v].push_back(int(layout_.items.size()));
-      layout_.items.push_back(
-          {i.tile, (i.last - i.first) * std::int64_t(variables[v].element_bytes), t.first, t.last, kind});
-    }
-  }
-  place_items();
-  measure();
-  return std::move(layout_);
-}
-
-TESSERA_BODY void memory_planner::place_items() {
-  const auto tiles = std::size_t(graph_.on().tiles);
-  layout_.bytes.assign(tiles, 0);
-  std::vector<std::vector<int>> of_tile(tiles);
-  for (std::size_t i = 0; i < layout_.items.size(); ++i)
-    of_tile[std::size_t(layout_.items[i].tile)].push_back(int(i));
-  const auto item = [&](int i) -> memory_layout::item& { return layout_.items[std::size_t(i)]; };
-  for (std::size_t t = 0; t < tiles; ++t) {
-    auto& all = of_tile[t];
-    std::sort(all.begin(), all.end(), [&](int a, int b) {
-      const bool first = is_always_live(item(a).kind), second = is_always_live(item(b).kind);
-      if (first != second) return first;
-      return !first && item(a).bytes != item(b).bytes ? item(a).bytes > item(b).bytes : a < b;
-    });
-    std::int64_t always = 0;
-    std::vector<int> placed;  // ascending offsets
-    for (int i : all) {
-      const std::int64_t bytes = round_up<std::int64_t>(item(i).bytes, 8);
-      if (is_always_live(item(i).kind)) {
-        item(i).offset = always;
-        always += bytes;
-        layout_.bytes[t] = always;
-        continue;
-      }
-      std::int64_t at = always;
-      for (int other : placed) {
-        if (item(other).last < item(i).first || item(i).last < item(other).first) continue;
-        if (item(other).offset >= at + bytes) break;
-        at = std::max(at, item(other).offset + round_up<std::int64_t>(item(other).bytes, 8));
-      }
-      item(i).offset = at;
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                     [&](int a, int b) { return item(a).offset < item(b).offset; }),
-                    i);
-      layout_.bytes[t] = std::max(layout_.bytes[t], at + bytes);
-    }
-  }
-}
-
-TESSERA_BODY void memory_planner::measure() {
-  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
-  std::vector<std::int64_t> all(times + 1);
-  std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
-  for (auto const& i : layout_.items) {
-    all[std::size_t(i.first)] += i.bytes, all[std::size_t(i.last) + 1] -= i.bytes;
-    of_tile[std::size_t(i.tile)].push_back(&i);
-  }
-  layout_.live.assign(times, {0, 0});
-  layout_.peaks.assign(tiles, 0);
-  std::int64_t sum = 0;
-  for (std::size_t t = 0; t < times; ++t) layout_.live[t].all_tiles = sum += all[t];
-  std::vector<std::array<std::int64_t, storage_kinds>> change(times + 1);
-  for (std::size_t tile = 0; tile < tiles; ++tile) {
-    std::fill(change.begin(), change.end(), std::array<std::int64_t, storage_kinds>{});
-    for (auto const* i : of_tile[tile]) {
-      change[std::size_t(i->first)][std::size_t(i->kind)] += i->bytes;
-      change[std::size_t(i->last) + 1][std::size_t(i->kind)] -= i->bytes;
-    }
-    std::array<std::int64_t, storage_kinds> now{}, most{};
-    for (std::size_t t = 0; t < times; ++t) {
-      std::int64_t whole = 0;
-      for (std::size_t k = 0; k < storage_kinds; ++k) {
-        now[k] += change[t][k], whole += now[k];
-        most[k] = std::max(most[k], now[k]);
-      }
-      layout_.live[t].fullest_tile = std::max(layout_.live[t].fullest_tile, whole);
-      layout_.peaks[tile] = std::max(layout_.peaks[tile], whole);
-    }
-    for (std::size_t k = 0; k < storage_kinds; ++k) layout_.by_kind[tile][k] += most[k];
-  }
-}
-
-}  // namespace detail
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/races.hpp
-#ifndef TESSERA_SINGLE_IPU_RACES
-#define TESSERA_SINGLE_IPU_RACES
-#include <algorithm>
-#include <cstddef>
-#include <optional>
-#include <tuple>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
-
-/// Elements that a vertex, or a part of a copy, reads or writes.
-struct use {
-  slice of;
-  std::size_t by;
-  bool writes;
-};
-
-/// Of uses of one variable, the two that reach the farthest and are of different users: for any third user,
-/// one of them is the use of another that reaches the farthest.
-class farthest_uses {
- public:
-  void add(use const& u) {
-    if (first_ && first_->of.variable != u.of.variable) first_ = second_ = nullptr;
-    if (!first_ || first_->by == u.by) {
-      if (!first_ || first_->of.last < u.of.last) first_ = &u;
-    } else if (first_->of.last < u.of.last) {
-      second_ = first_, first_ = &u;
-    } else if (!second_ || second_->of.last < u.of.last) {
-      second_ = &u;
-    }
-  }
-  /// A use by another user that meets u, which begins no earlier than any of them; or null.
-  use const* meeting(use const& u) const {
-    use const* const other = first_ && first_->by == u.by ? second_ : first_;
-    return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
-  }
-
- private:
-  use const *first_ = nullptr, *second_ = nullptr;
-};
-
-struct race {
-  use one, other;
-};
-/// Two uses of the same elements by different users, of which one writes, if there are any. Sorts the uses.
-std::optional<race> find_race(std::vector<use>& all);
-
-[[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
-
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
-void refuse_races(graph const& of, graph::set_of_vertices const& set);
-
-/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
-/// that are read first.
-void refuse_races(graph const& of, program::node const& copy);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::optional<race> find_race(std::vector<use>& all) {
-  std::sort(all.begin(), all.end(), [](use const& a, use const& b) {
-    return std::tie(a.of.variable, a.of.first) < std::tie(b.of.variable, b.of.first);
-  });
-  farthest_uses writes, reads;
-  for (use const& u : all) {
-    if (u.of.size() == 0) continue;
-    if (use const* const before = writes.meeting(u)) return race{*before, u};
-    if (use const* const before = u.writes ? reads.meeting(u) : nullptr) return race{*before, u};
-    (u.writes ? writes : reads).add(u);
-  }
-  return {};
-}
-
-TESSERA_COLD TESSERA_BODY void refuse_race(graph const& in, race const& r, char const* users,
-                                           std::string const& name) {
-  throw option_error(message("[ipu::engine] ", users, " ", std::min(r.one.by, r.other.by), " and ",
-                             std::max(r.one.by, r.other.by), " of \"", name, "\" race: both touch elements ",
-                             r.other.of.first, " to ", std::min(r.one.of.last, r.other.of.last), " of ",
-                             in.at(r.one.of).name, ", and at least one writes them"));
-}
-
-TESSERA_BODY void refuse_races(graph const& of, graph::set_of_vertices const& set) {
-  std::vector<use> all;
-  for (std::size_t n = 0; n < set.vertices.size(); ++n)
-    for (field const& f : set.vertices[n].fields)
-      for (slice const& s : f.parts) all.push_back({s, n, f.is_output});
-  if (const auto found = find_race(all)) refuse_race(of, *found, "vertices", set.name);
-}
-
-TESSERA_BODY void refuse_races(graph const& of, program::node const& copy) {
-  std::vector<use> all;
-  for (slice const& s : copy.from) all.push_back({s, all.size(), false});
-  for (slice const& s : copy.to) all.push_back({s, all.size(), true});
-  if (const auto found = find_race(all)) refuse_race(of, *found, "parts", copy.name);
-}
-
-#endif
-
-}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
-#endif
-
-// ---- tessera/ipu/recorder.hpp
-#ifndef TESSERA_SINGLE_IPU_RECORDER
-#define TESSERA_SINGLE_IPU_RECORDER
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
-
-/// Writes the profile of a run into the memory of the profile of the run before.
-class recorder {
- public:
-  recorder() = default;
-  recorder(target const& on, memory_layout const& plan) {
-    profile_.on = on;
-    profile_.memory = plan.by_kind, profile_.peaks = plan.peaks, profile_.remarks = plan.remarks;
-    for (std::size_t t = 0; t < profile_.peaks.size(); ++t)
-      for (storage kind : {storage::exchange_code, storage::vertex_state})
-        profile_.peaks[t] += plan.by_kind[t][std::size_t(kind)];
-  }
-
-  /// What `run` records is the profile, whether it ends or throws.
-  template <class Run> void record_run(Run&& run) {
-    recorded_ = 0, profile_.liveness.clear();
-    const auto forget_run_before = [this] {
-      profile_.steps.erase(profile_.steps.begin() + std::ptrdiff_t(recorded_), profile_.steps.end());
-    };
-    try {
-      run();
-    } catch (...) {
-      forget_run_before();
-      throw;
-    }
-    forget_run_before();
-  }
-  /// The next step; the reference is good until another one is recorded.
-  step_record& step(std::string_view name, activity kind, std::int64_t cycles = 0) {
-    if (recorded_ == profile_.steps.size()) profile_.steps.push_back({{}, kind});
-    step_record& now = profile_.steps[recorded_++];
-    now.name = name, now.kind = kind, now.cycles = cycles;
-    now.by_tile.clear(), now.multiplies = 0, now.bytes = 0, now.estimated = false;
-    return now;
-  }
-  /// What is live in the steps since liveness was last known.
-  void live(live_bytes now) {
-    while (profile_.liveness.size() < recorded_) profile_.liveness.push_back(now);
-  }
-  /// What was live is live up to the exchange that was just recorded, and its sync.
-  void live_up_to_exchange() {
-    auto& known = profile_.liveness;
-    while (known.size() + 2 < recorded_) known.push_back(known.empty() ? live_bytes{} : known.back());
-  }
-
-  ipu::profile const& profile() const { return profile_; }
-
- private:
-  ipu::profile profile_;
-  std::size_t recorded_ = 0;  // of the profile's steps, in this run
-};
-
-}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
-#endif
-
-// ---- tessera/ipu/engine.hpp
-#ifndef TESSERA_SINGLE_IPU_ENGINE
-#define TESSERA_SINGLE_IPU_ENGINE
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// A graph and a program, compiled for the graph's target: exchange and memory are fixed; run() executes the
-/// instructions of every tile on the host's threads. A tile touches only its own memory, and data moves
-/// between tiles in exchanges only.
-class engine {
- public:
-  /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
-  /// memory is too small; with overflow::charged it is only remarked.
-  engine(graph of, program runs, int threads = exec::available_threads(),
-         overflow too_much = overflow::refused);
-
-  /// Writes elements of a kept variable from the host. Throws shape_error for another number of elements.
-  template <class T> void write(slice to, std::span<T const> from) {
-    host_access(to, const_cast<T*>(from.data()), from.size(), sizeof(T), true);
-  }
-  template <class T> void write(slice to, std::vector<T> const& from) { write(to, std::span<T const>(from)); }
-  /// Reads elements of a kept variable.
-  template <class T> void read(slice from, std::span<T> to) {
-    host_access(from, to.data(), to.size(), sizeof(T), false);
-  }
-  template <class T> std::vector<T> read(slice from) {
-    std::vector<T> all(std::size_t(from.size()));
-    read(from, std::span<T>(all));
-    return all;
-  }
-
-  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
-  /// nothing.
-  void run() {
-    recorder_.record_run([this] { run(program_); });
-  }
-  /// Of the last run.
-  ipu::profile const& profile() const { return recorder_.profile(); }
-
- private:
-  static constexpr std::size_t most_fields = 16;
-
-  // In place, or in a buffer that exchange fills or empties.
-  struct resolved_field {
-    int buffer = -1;    // item of the memory plan, or
-    int variable = -1;  // a variable's interval,
-    std::size_t interval = 0;
-    std::int64_t skipped = 0, bytes = 0;  // bytes of it before the field, and of the field
-    std::int64_t offset = 0;              // in the tile's memory, once it is placed
-  };
-  struct piece {
-    int tile;
-    int variable;
-    std::size_t interval;
-    std::int64_t skipped, bytes;
-  };
-  struct moved {  // before offsets are known
-    piece place;
-    int tile, buffer;
-    std::int64_t buffer_offset;
-    bool gathers;   // into the buffer
-    piece other{};  // of a copy, instead of a buffer
-  };
-  struct step {
-    std::vector<std::int64_t> times;
-    std::vector<moved> moves;
-    std::vector<std::vector<std::size_t>> vertices_of_tile;
-    std::vector<std::vector<resolved_field>> fields;  // of each vertex
-    exchange_schedule before, after;
-    std::string name, exchange_before, exchange_behind;  // names of its records
-    bool estimated = false;
-    double multiplies = 0;
-  };
-
-  /// Gives every execution its time, and tells the planner who touches what and when.
-  void walk(program const& p, detail::memory_planner& planner) {
-    using kind = program::kind;
-    switch (p->is) {
-      case kind::sequence:
-        for (program const& part : p->parts) walk(part, planner);
-        return;
-      case kind::execute: {
-        auto const& set = graph_.sets()[std::size_t(p->set.number)];
-        const std::int64_t now = planner.next_time();
-        steps_[p.get()].times.push_back(now);
-        for (vertex const& v : set.vertices)
-          for (field const& f : v.fields)
-            for (slice const& s : f.parts) planner.touch(s, now, f.is_output);
-        return;
-      }
-      case kind::copy: {
-        const std::int64_t now = planner.next_time();
-        steps_[p.get()].times.push_back(now);
-        for (slice const& s : p->from) planner.touch(s, now, false);
-        for (slice const& s : p->to) planner.touch(s, now, true);
-        return;
-      }
-      case kind::repeat:
-      case kind::repeat_while: {
-        const std::int64_t begin = planner.next_time();
-        for (program const& part : p->parts) walk(part, planner);
-        if (p->is == kind::repeat_while) planner.touch(p->flag, planner.next_time(), false);
-        planner.loop(begin, planner.next_time());
-        return;
-      }
-      case kind::if_nonzero:
-        planner.touch(p->flag, planner.next_time(), false);
-        for (program const& part : p->parts) walk(part, planner);
-        return;
-    }
-  }
-
-  /// Calls visit(piece) for the parts of a slice that are on one tile each.
-  template <class Visit> void for_each_piece(slice s, std::string const& step_name, Visit&& visit) const {
-    auto const& v = graph_.at(s);
-    const auto bytes = std::int64_t(v.element_bytes);
-    const std::int64_t unmapped =
-        graph_.for_each_interval(s, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-          visit(piece{v.mapping[i].tile, s.variable, i, (first - v.mapping[i].first) * bytes,
-                      (last - first) * bytes});
-        });
-    if (unmapped < s.last)
-      throw option_error(message("[ipu::engine] ", v.name, ": element ", unmapped, " of ", v.size,
-                                 " is mapped to no tile, and step \"", step_name,
-                                 "\" uses it: map or map_linearly"));
-  }
-
-  void resolve(program::node const* node, step& s, detail::memory_planner& planner) {
-    if (node->is == program::kind::copy) return resolve_copy(node, s);
-    auto const& set = graph_.sets()[std::size_t(node->set.number)];
-    s.name = set.name, s.estimated = set.estimated;
-    s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
-    detail::refuse_races(graph_, set);
-    s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
-    s.fields.resize(set.vertices.size());
-    for (std::size_t n = 0; n < set.vertices.size(); ++n) {
-      vertex const& v = set.vertices[n];
-      s.vertices_of_tile[std::size_t(v.tile)].push_back(n);
-      s.multiplies += v.multiplies;
-      if (v.fields.size() > most_fields)
-        throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
-                                   " fields: ", most_fields, " are possible"));
-      s.fields[n].resize(v.fields.size());
-      planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
-      for (std::size_t k = 0; k < v.fields.size(); ++k) {
-        field const& f = v.fields[k];
-        std::vector<piece> pieces;
-        std::int64_t bytes = 0;
-        for (slice const& part : f.parts)
-          for_each_piece(part, set.name, [&](piece const& p) { pieces.push_back(p), bytes += p.bytes; });
-        resolved_field& r = s.fields[n][k];
-        r.bytes = bytes;
-        if (pieces.empty()) continue;
-        if (pieces.size() == 1 && pieces[0].tile == v.tile) {
-          r.variable = pieces[0].variable, r.interval = pieces[0].interval, r.skipped = pieces[0].skipped;
-          continue;
-        }
-        r.buffer = planner.add_buffer(v.tile, bytes, s.times);
-        std::int64_t at = 0;
-        for (piece const& p : pieces) {
-          s.moves.push_back({p, v.tile, r.buffer, at, true});
-          if (f.is_output) s.moves.push_back({p, v.tile, r.buffer, at, false});
-          at += p.bytes;
-        }
-      }
-    }
-  }
-
-  void resolve_copy(program::node const* node, step& s) {
-    s.name = s.exchange_before = node->name;
-    detail::refuse_races(graph_, *node);
-    std::vector<piece> from, to;
-    for (slice const& part : node->from)
-      for_each_piece(part, s.name, [&](piece const& p) { from.push_back(p); });
-    for (slice const& part : node->to) for_each_piece(part, s.name, [&](piece const& p) { to.push_back(p); });
-    const auto total = [](std::vector<piece> const& all) {
-      std::int64_t sum = 0;
-      for (piece const& p : all) sum += p.bytes;
-      return sum;
-    };
-    if (total(from) != total(to))
-      throw shape_error(
-          message("[ipu::engine] \"", s.name, "\" copies ", total(from), " bytes to ", total(to)));
-    std::size_t i = 0, j = 0;
-    while (i < from.size() && j < to.size()) {
-      const std::int64_t bytes = std::min(from[i].bytes, to[j].bytes);
-      piece a = from[i], b = to[j];
-      a.bytes = b.bytes = bytes;
-      s.moves.push_back({a, b.tile, -1, 0, true, b});
-      const auto advance = [&](std::vector<piece>& all, std::size_t& k) {
-        all[k].skipped += bytes, all[k].bytes -= bytes;
-        if (all[k].bytes == 0) ++k;
-      };
-      advance(from, i), advance(to, j);
-    }
-  }
-
-  std::int64_t place_of(piece const& p) const {
-    return plan_.offset_of_interval(p.variable, p.interval) + p.skipped;
-  }
-
-  /// Turns places into addresses, when memory is planned.
-  void fix(step& s) {
-    for (auto& fields : s.fields)
-      for (resolved_field& f : fields)
-        if (f.buffer >= 0)
-          f.offset = plan_.offset_of_item(f.buffer);
-        else if (f.variable >= 0)
-          f.offset = plan_.offset_of_interval(f.variable, f.interval) + f.skipped;
-    std::vector<transfer> before, after;
-    for (moved const& m : s.moves) {
-      const std::int64_t here =
-          m.buffer >= 0 ? plan_.offset_of_item(m.buffer) + m.buffer_offset : place_of(m.other);
-      if (m.gathers)
-        before.push_back({m.tile, m.place.tile, place_of(m.place), here, m.place.bytes});
-      else
-        after.push_back({m.place.tile, m.tile, here, place_of(m.place), m.place.bytes});
-    }
-    s.moves = {};
-    s.before = schedule_exchange(graph_.on(), std::move(before));
-    s.after = schedule_exchange(graph_.on(), std::move(after));
-  }
-
-  void charge_exchange_code(overflow too_much) {
-    for (auto const& [node, s] : steps_)
-      for (exchange_schedule const* e : {&s.before, &s.after})
-        for (std::size_t t = 0; t < e->messages_by_tile.size(); ++t)
-          plan_.by_kind[t][std::size_t(storage::exchange_code)] +=
-              e->messages_by_tile[t] * graph_.on().exchange_message_bytes;
-    plan_.require_fit(graph_.on(), too_much, [&](std::int64_t time) {
-      for (auto const& [node, s] : steps_)
-        for (std::int64_t t : s.times)
-          if (t == time) return s.name;
-      return std::string("start");
-    });
-  }
-
-  void run(program const& p);
-
-  /// The tile of the flag tells all others.
-  std::int32_t flag(slice s) {
-    std::int32_t value = 0;
-    host_access(s, &value, 1, sizeof value, false);
-    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
-    return value;
-  }
-
-  void run_vertices(program const& p) {
-    step const& s = steps_.at(p.get());
-    auto const& set = graph_.sets()[std::size_t(p->set.number)];
-    move(s.before, s.exchange_before);
-    step_record& now = recorder_.step(s.name, activity::compute);
-    now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
-    now.multiplies = s.multiplies, now.estimated = s.estimated;
-    const auto body = [&](int tile) {
-      if (!s.vertices_of_tile[std::size_t(tile)].empty())
-        now.by_tile[std::size_t(tile)] = std::uint32_t(run_tile(set, s, tile));
-    };
-    pool_.run(graph_.on().tiles, body);
-    for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
-    recorder_.live(plan_.live_at(s.times[0]));
-    move(s.after, s.exchange_behind);
-  }
-
-  std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
-    target const& on = graph_.on();
-    std::byte* const memory = memory_[std::size_t(tile)].data();
-    std::int64_t cycles = on.launch_cycles;
-    std::array<std::int64_t, target::most_workers> all_workers{};
-    const std::span workers(all_workers.data(), std::size_t(on.workers));
-    for (std::size_t n : s.vertices_of_tile[std::size_t(tile)]) {
-      vertex const& v = set.vertices[n];
-      std::array<std::span<std::byte>, most_fields> fields;
-      for (std::size_t k = 0; k < v.fields.size(); ++k)
-        fields[k] = {memory + s.fields[n][k].offset, std::size_t(s.fields[n][k].bytes)};
-      const std::int64_t spent = (*v.code)(on, ports({fields.data(), v.fields.size()}));
-      if (v.by == runs_on::tile)
-        cycles += spent;
-      else
-        *std::min_element(workers.begin(), workers.end()) += spent;
-    }
-    return cycles + *std::max_element(workers.begin(), workers.end()) * on.workers;
-  }
-
-  void move(exchange_schedule const& e, std::string_view name) {
-    if (e.empty()) return;
-    const auto body = [&](int tile) {
-      for (std::size_t i = e.first_of_tile[std::size_t(tile)]; i < e.first_of_tile[std::size_t(tile) + 1];
-           ++i) {
-        transfer const& t = e.transfers[i];
-        std::memcpy(memory_[std::size_t(t.to)].data() + t.to_offset,
-                    memory_[std::size_t(t.from)].data() + t.from_offset, std::size_t(t.bytes));
-      }
-    };
-    pool_.run(graph_.on().tiles, body);
-    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
-    step_record& now = recorder_.step(name, activity::exchange, e.cycles);
-    now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
-    recorder_.live_up_to_exchange();
-  }
-
-  void host_access(slice s, void* host, std::size_t count, std::size_t element_bytes, bool writes) {
-    auto const& v = graph_.at(s);
-    char const* const operation = writes ? "write" : "read";
-    if (std::int64_t(count) != s.size() || element_bytes != v.element_bytes)
-      throw shape_error(message("[ipu::engine::", operation, "] ", v.name, ": ", s.size(), " elements of ",
-                                v.element_bytes, " bytes, but ", count, " of ", element_bytes, " are given"));
-    if (v.lives == lifetime::temporary)
-      throw option_error(message("[ipu::engine::", operation, "] ", v.name,
-                                 " is temporary: the host sees kept variables only"));
-    touch(s, static_cast<std::byte*>(host), writes);
-  }
-  void touch(slice s, std::byte* at, bool writes) {
-    for_each_piece(s, writes ? "write" : "read", [&](piece const& p) {
-      std::byte* const there = memory_[std::size_t(p.tile)].data() + place_of(p);
-      if (writes)
-        std::memcpy(there, at, std::size_t(p.bytes));
-      else
-        std::memcpy(at, there, std::size_t(p.bytes));
-      at += p.bytes;
-    });
-  }
-
-  graph graph_;
-  program program_;
-  exec::thread_pool pool_;
-  std::map<program::node const*, step> steps_;
-  detail::memory_layout plan_;
-  std::vector<aligned_array<std::byte>> memory_;
-  detail::recorder recorder_;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_much)
-    : graph_(std::move(of)), program_(std::move(runs)), pool_(threads) {
-  detail::memory_planner planner(graph_);
-  walk(program_, planner);
-  for (auto& [node, s] : steps_) resolve(node, s, planner);
-  plan_ = planner.place();
-  for (auto& [node, s] : steps_) fix(s);
-  charge_exchange_code(too_much);
-  memory_.reserve(std::size_t(graph_.on().tiles));
-  for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
-  for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-  recorder_ = {graph_.on(), plan_};
-}
-
-TESSERA_BODY void engine::run(program const& p) {
-  using kind = program::kind;
-  switch (p->is) {
-    case kind::sequence:
-      for (program const& part : p->parts) run(part);
-      return;
-    case kind::execute:
-      return run_vertices(p);
-    case kind::copy: {
-      step const& s = steps_.at(p.get());
-      move(s.before, s.exchange_before);
-      recorder_.live(plan_.live_at(s.times[0]));
-      return;
-    }
-    case kind::repeat:
-      for (std::int64_t i = 0; i < p->times; ++i) run(p->parts[0]);
-      return;
-    case kind::repeat_while:
-      for (run(p->parts[0]); flag(p->flag) != 0; run(p->parts[0])) run(p->parts[1]);
-      return;
-    case kind::if_nonzero:
-      return run(p->parts[flag(p->flag) != 0 ? 0 : 1]);
-  }
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/dynamic_product.hpp
-#ifndef TESSERA_SINGLE_IPU_DYNAMIC_PRODUCT
-#define TESSERA_SINGLE_IPU_DYNAMIC_PRODUCT
+// ---- tessera/ipu/popsparse/dynamic_product.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PRODUCT
+#define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PRODUCT
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27961,666 +24631,9 @@ template <element T> class dynamic_product {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/homes.hpp
-#ifndef TESSERA_SINGLE_IPU_HOMES
-#define TESSERA_SINGLE_IPU_HOMES
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <numeric>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
-
-/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
-/// such pages, so what is charged for them does not depend on where the host puts them.
-class homes {
- public:
-  static constexpr std::int64_t page_bytes = 256;
-  static constexpr std::uint16_t none = 0xffff;
-  struct page {
-    std::uint16_t home = none;
-    bool holds_tokens = false;
-    std::uint16_t readers = 0;         // of this phase, until it has a home
-    std::uint32_t turn = 0;            // the number of its first reader among all pages without a home
-    std::uint32_t seen = 0, sent = 0;  // marks of a tile, and of a phase
-  };
-
-  explicit homes(int tiles) : held_(std::size_t(tiles), 0), of_tokens_(std::size_t(tiles), 0) {}
-
-  /// Calls visit(page, key, bytes) for the pages that a task touches, with the bytes it touches of each.
-  /// Memory of a worker has no home.
-  template <class Visit> void for_each_page(exec::touched_bytes const& t, Visit&& visit) {
-    if (t.owner == exec::memory::worker || t.bytes <= 0) return;
-    const std::uint64_t base = (t.owner == exec::memory::run ? run_space : 0) + std::uint64_t(t.at);
-    std::uint64_t last_key = ~std::uint64_t(0);
-    std::int64_t sum = 0;
-    page* last = nullptr;
-    const auto flush = [&] {
-      if (last) visit(*last, last_key, sum);
-    };
-    for (std::int64_t i = 0; i < t.count; ++i) {
-      std::uint64_t at = base + std::uint64_t(i * t.stride);
-      for (std::int64_t left = t.bytes; left > 0;) {
-        const std::uint64_t key = at / page_bytes;
-        const auto here = std::min<std::int64_t>(left, page_bytes - std::int64_t(at % page_bytes));
-        if (key != last_key) {
-          flush();
-          last = &at_key(key), last_key = key, sum = 0;
-        }
-        sum += here, at += std::uint64_t(here), left -= here;
-      }
-    }
-    flush();
-  }
-
-  page& at_key(std::uint64_t key) {
-    auto& c = chunks_[key / pages_a_chunk];
-    if (!c) c = std::make_unique<chunk>();
-    return (*c)[key % pages_a_chunk];
-  }
-
-  void give(page& p, std::uint64_t key, int tile, bool tokens) {
-    p.home = std::uint16_t(tile), p.holds_tokens = tokens, p.readers = 0;
-    held_[std::size_t(tile)] += page_bytes;
-    if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
-    given_.push_back(key);
-  }
-  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
-  void take_back(bool of_runs_only) {
-    for (std::uint64_t key : given_) {
-      if (of_runs_only && key < run_space / page_bytes) continue;
-      page& p = at_key(key);
-      if (p.home == none) continue;
-      held_[p.home] -= page_bytes;
-      if (p.holds_tokens) of_tokens_[p.home] -= page_bytes;
-      p = page{};
-    }
-    given_.clear();
-  }
-
-  std::int64_t held(std::size_t tile) const { return held_[tile]; }
-  std::int64_t of_tokens(std::size_t tile) const { return of_tokens_[tile]; }
-  /// A tile that holds no more than the others do on average.
-  int emptier_tile() {
-    const std::int64_t average =
-        std::accumulate(held_.begin(), held_.end(), std::int64_t(0)) / std::int64_t(held_.size());
-    for (std::size_t i = 0; i < held_.size(); ++i) {
-      cursor_ = (cursor_ + 1) % held_.size();
-      if (held_[cursor_] <= average) break;
-    }
-    return int(cursor_);
-  }
-
- private:
-  static constexpr std::uint64_t run_space = std::uint64_t(1) << 62, pages_a_chunk = 4096;
-  using chunk = std::array<page, pages_a_chunk>;
-  std::unordered_map<std::uint64_t, std::unique_ptr<chunk>> chunks_;
-  std::vector<std::int64_t> held_, of_tokens_;
-  std::vector<std::uint64_t> given_;
-  std::size_t cursor_ = 0;
-};
-
-}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
-#endif
-
-// ---- tessera/ipu/task_cost.hpp
-#ifndef TESSERA_SINGLE_IPU_TASK_COST
-#define TESSERA_SINGLE_IPU_TASK_COST
-#include <algorithm>
-#include <cstdint>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
-
-std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all);
-
-/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
-std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
-  std::int64_t sum = 0;
-  for (auto const& t : all) sum += t.all();
-  return sum;
-}
-
-TESSERA_BODY std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
-  using namespace codelets;
-  std::int64_t cycles = on.launch_cycles, in_blocks = 0;
-  precision widest = precision::half;
-  for (auto const& p : d.products) {
-    const precision of = p.element_bytes <= 2 ? precision::half : precision::single;
-    if (of == precision::single) widest = of;
-    // Blocks of another size are multiplied as the largest square ones that fit in them.
-    const int side = std::min(p.block_rows, p.block_cols);
-    const int block = side >= 16 ? 16 : side >= 8 ? 8 : side >= 4 ? 4 : 1;
-    const std::int64_t split = std::int64_t(p.block_rows) * p.block_cols / (block * block);
-    cycles += static_multiply(on, std::max<std::int64_t>(1, p.rows * p.block_rows / block), p.blocks * split,
-                              p.columns, block, of);
-    in_blocks += p.blocks * p.block_rows * p.block_cols * p.columns;
-  }
-  if (d.products.empty()) widest = precision::single;
-  if (const std::int64_t others = d.multiplies - in_blocks; others > 0) {
-    // Attention, products of matrices: the multiplier at half of its speed.
-    cycles += std::int64_t(double(others) * 4 / on.flops_per_cycle(widest)) + 30 * on.workers;
-    estimated = true;
-  }
-  if (d.products.empty() || d.operations > 0) {
-    const bool fused = !d.products.empty() || d.multiplies > 0;
-    cycles += elementwise(on, d.operations, fused ? 0 : bytes_of_all(d.reads),
-                          fused ? 0 : bytes_of_all(d.writes), widest);
-    estimated = true;
-  }
-  return cycles;
-}
-
-#endif
-
-}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
-#endif
-
-// ---- tessera/ipu/placement.hpp
-#ifndef TESSERA_SINGLE_IPU_PLACEMENT
-#define TESSERA_SINGLE_IPU_PLACEMENT
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
-
-/// A superstep of a run of this library, as it is charged.
-struct charged {
-  std::string name;
-  std::vector<std::uint32_t> compute, exchange;  // cycles by tile
-  std::int64_t pieces = 1;                       // in which a tile receives what it streams
-  std::vector<std::int64_t> buffers, scratch;    // bytes by tile
-  double multiplies = 0;
-  std::int64_t bytes = 0;
-  bool estimated = false;
-  std::int64_t panels = 0;
-};
-
-/// Decides which tile does what, and where memory lives; and what has to be exchanged for that.
-class placement {
- public:
-  explicit placement(target const& on) : memory(on.tiles), on_(on) {}
-
-  homes memory;
-
-  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile);
-
-  /// A tile for each task, the most expensive first: where its result lives, or its largest operand, unless
-  /// another tile would be done so much earlier that moving the data pays.
-  std::vector<int> place(std::vector<exec::task_description> const& described,
-                         std::vector<std::int64_t> const& cost) {
-    std::vector<int> order(described.size()), tile_of(described.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](int a, int b) {
-      const std::int64_t first = cost[std::size_t(a)], second = cost[std::size_t(b)];
-      return first != second ? first > second : a < b;
-    });
-    // Tiles by load, the least first; equal ones in order.
-    std::vector<std::pair<std::int64_t, int>> heap;
-    for (int t = 0; t < on_.tiles; ++t) heap.push_back({0, t});
-    std::vector<std::int64_t> load(heap.size(), 0);
-    const auto later = std::greater<>();
-    for (int i : order) {
-      auto const& d = described[std::size_t(i)];
-      std::uint16_t wanted = home_of_largest(d.writes);
-      if (wanted == homes::none) wanted = home_of_largest(d.reads);
-      while (heap.front().first != load[std::size_t(heap.front().second)]) {  // its load has grown since
-        const int stale = heap.front().second;
-        std::pop_heap(heap.begin(), heap.end(), later);
-        heap.back() = {load[std::size_t(stale)], stale};
-        std::push_heap(heap.begin(), heap.end(), later);
-      }
-      int tile = heap.front().second;
-      if (wanted != homes::none &&
-          load[wanted] <= load[std::size_t(tile)] + on_.exchange_cycles(double(bytes_of_all(d.writes))))
-        tile = wanted;
-      tile_of[std::size_t(i)] = tile;
-      load[std::size_t(tile)] += cost[std::size_t(i)];
-    }
-    return tile_of;
-  }
-
-  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all);
-
-  /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
-  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
-
-  /// What each tile receives before it computes, and sends home afterwards, each page once.
-  void exchange(std::vector<exec::task_description> const& described,
-                std::vector<std::vector<int>> const& tasks_of, charged& c) {
-    const auto tiles = tasks_of.size();
-    std::vector<std::vector<std::pair<std::uint64_t, std::int64_t>>> wanted(tiles);
-    std::vector<std::int64_t> sends(tiles);
-    ++phase_mark_;
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      if (tasks_of[tile].empty()) continue;
-      ++tile_mark_;
-      std::int64_t received = 0, streamed = 0;
-      for (int t : tasks_of[tile]) {
-        auto const& d = described[std::size_t(t)];
-        std::int64_t scratch = 0;
-        for (auto const* list : {&d.reads, &d.writes})
-          for (auto const& touched : *list)
-            if (touched.owner == exec::memory::worker)
-              scratch = std::max(
-                  scratch, std::int64_t(touched.at) + (touched.count - 1) * touched.stride + touched.bytes);
-        c.scratch[tile] = std::max(c.scratch[tile], scratch);
-        for (auto const& r : d.reads)
-          memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t bytes) {
-            if (p.home == tile || p.seen == tile_mark_) return;
-            p.seen = tile_mark_;
-            wanted[tile].push_back({key, bytes});
-            received += bytes;
-            if (d.streams) streamed += bytes;
-            if (p.sent != phase_mark_) p.sent = phase_mark_, sends[p.home] += bytes;
-          });
-        for (auto const& w : d.writes)
-          memory.for_each_page(w, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
-            if (p.home == tile) return;
-            sends[tile] += bytes, c.buffers[tile] += bytes, c.bytes += bytes;
-            c.exchange[p.home] += std::uint32_t(on_.exchange_cycles(double(bytes)));
-          });
-      }
-      // What is streamed need not be there at once: it arrives in pieces that fit.
-      const std::int64_t excess =
-          c.buffers[tile] + received - (on_.bytes_per_tile - memory.held(tile) - c.scratch[tile]);
-      if (excess > 0 && streamed > homes::page_bytes * 4) {
-        const std::int64_t kept = std::max(streamed - excess, homes::page_bytes * 4);
-        c.buffers[tile] -= streamed - kept;
-        c.pieces = std::max(c.pieces, ceil_div(streamed, kept));
-      }
-      for (auto const& [key, bytes] : wanted[tile]) c.buffers[tile] += bytes, c.bytes += bytes;
-    }
-    const auto to_receive = cycles_to_receive(on_, wanted);
-    for (std::size_t t = 0; t < tiles; ++t)
-      c.exchange[t] =
-          std::max(c.exchange[t] + to_receive[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
-  }
-
- private:
-  static bool is_tokens(exec::touched_bytes const& t) { return t.count > 1 && t.stride > 0; }
-
-  target on_;
-  std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::int64_t placement::bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
-  std::int64_t sum = 0;
-  for (auto const* list : {&d.reads, &d.writes})
-    for (auto const& touched : *list)
-      memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
-        if (p.home != tile) sum += bytes;
-      });
-  return sum;
-}
-
-TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_bytes> const& all) {
-  exec::touched_bytes const* largest = nullptr;
-  for (auto const& t : all)
-    if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
-  if (!largest) return homes::none;
-  std::uint16_t home = homes::none;
-  exec::touched_bytes first = *largest;
-  first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
-  memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
-  return home;
-}
-
-TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
-                                        std::vector<int> const& tile_of) {
-  // A third of a tile is for what it is given; beyond, an emptier one takes it.
-  const auto room = [&](int tile) {
-    return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
-               ? tile
-               : memory.emptier_tile();
-  };
-  for (std::size_t t = 0; t < described.size(); ++t)
-    for (auto const& w : described[t].writes)
-      memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-        if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
-      });
-  for (auto const& d : described)
-    for (auto const& r : d.reads)
-      memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
-        if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
-      });
-  for (std::size_t t = 0; t < described.size(); ++t)
-    for (auto const& r : described[t].reads)
-      memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
-        if (p.home != homes::none) return;
-        // The reader whose turn it is: pages go around among those who want them.
-        if (p.readers <= 1 || p.turn % p.readers == 0)
-          memory.give(p, key, room(tile_of[t]), is_tokens(r));
-        else
-          --p.readers;
-      });
-}
-
-#endif
-
-}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
-#endif
-
-// ---- tessera/ipu/machine.hpp
-#ifndef TESSERA_SINGLE_IPU_MACHINE
-#define TESSERA_SINGLE_IPU_MACHINE
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// The host as a target: its threads are the tiles, and a cycle is a nanosecond. Runs on it are measured, not
-/// charged.
-target host(int threads = exec::available_threads());
-
-/// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
-/// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
-/// context, and charged: what a tile reads of another tile's memory is exchange, and what it holds must fit.
-///
-/// Memory gets its home where it is first written, or among those who first read it; work goes where its
-/// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
-/// starts anew.
-class machine {
- public:
-  /// Throws option_error for a target that cannot be.
-  ///   threads    of this computer; the host has one for each of its tiles instead
-  ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
-  ///   remark
-  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
-
-  // ---- what a context asks of an executor ----
-
-  int concurrency() const { return pool_.concurrency(); }
-  tessera::machine stands_for() const;
-  /// Work that is no run of statements is done and not charged.
-  void run(int count, exec::body_ref body) { pool_.run(count, body); }
-  void run(array_ref<exec::phase> phases);
-
-  // ---- the account ----
-
-  /// Of all runs since the machine was made, or since forget().
-  ipu::profile report(std::string name = "runs") const;
-  /// Forgets cycles, and keeps where memory lives.
-  void clear_report();
-  /// Forgets everything.
-  void forget();
-  target const& on() const { return on_; }
-
- private:
-  using charged = detail::charged;
-
-  /// Charges a phase: a superstep, or several if a tile has not the memory to receive for all of its tasks at
-  /// once.
-  void charge(exec::phase const& phase, std::vector<charged>& all);
-
-  void require_fit(std::vector<charged> const& all);
-
-  void compute(exec::phase const& phase) {
-    const auto drain = [&](int part) { ranges_.drain(part, [&](int task) { phase.compute(task, part); }); };
-    pool_.run(ranges_.deal(phase.tasks()), drain);
-    ranges_.rethrow_failure();
-  }
-
-  void record(charged c);
-
-  /// On the host itself: the time of every thread in every phase.
-  void measure(array_ref<exec::phase> phases);
-  /// What a phase computes, each kind of step once: "product, elementwise"
-  static std::string kinds_of(exec::phase const& phase);
-  /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
-  void add_account(exec::phase const& phase, step_record& to) const;
-
-  static constexpr std::size_t most_detailed_steps = 8192;
-
-  target on_;
-  overflow too_much_;
-  exec::thread_pool pool_;
-  exec::index_ranges ranges_;
-  detail::placement placed_;
-  ipu::profile profile_;
-};
-
-static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::stand_in<machine>);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY target host(int threads) {
-  target t;
-  t.name = "the host";
-  t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
-  t.bytes_per_tile = std::int64_t(1) << 50;
-  t.measured = true;
-  t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
-  return t;
-}
-
-TESSERA_BODY machine::machine(target on, int threads, overflow too_much)
-    : on_(std::move(on)),
-      too_much_(too_much),
-      pool_(on_.measured ? on_.tiles : threads),
-      ranges_(pool_.concurrency()),
-      placed_(on_) {
-  on_.check();
-  forget();
-}
-
-TESSERA_BODY tessera::machine machine::stands_for() const {
-  tessera::machine m = this_machine();
-  m.workers = on_.tiles;
-  if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
-  return m;
-}
-
-TESSERA_BODY void machine::run(array_ref<exec::phase> phases) {
-  if (on_.measured) return measure(phases);
-  std::vector<charged> all;
-  for (exec::phase const& p : phases) charge(p, all);
-  require_fit(all);
-  for (exec::phase const& p : phases) compute(p);
-  for (charged& c : all) record(std::move(c));
-  placed_.memory.take_back(true);
-}
-
-TESSERA_BODY ipu::profile machine::report(std::string name) const {
-  ipu::profile p = profile_;
-  p.name = std::move(name);
-  for (std::size_t t = 0; t < p.memory.size(); ++t)
-    p.memory[t][std::size_t(storage::variables)] = placed_.memory.held(t);
-  return p;
-}
-
-TESSERA_BODY void machine::clear_report() {
-  profile_ = {};
-  profile_.on = on_;
-  if (on_.measured) return;
-  profile_.memory.assign(std::size_t(on_.tiles), {});
-  profile_.peaks.assign(std::size_t(on_.tiles), 0);
-}
-
-TESSERA_BODY void machine::forget() {
-  placed_ = detail::placement(on_);
-  clear_report();
-}
-
-TESSERA_BODY void machine::charge(exec::phase const& phase, std::vector<charged>& all) {
-  const int tasks = phase.tasks();
-  const auto tiles = std::size_t(on_.tiles);
-  std::vector<exec::task_description> described(std::size_t(tasks), exec::task_description{});
-  std::vector<std::int64_t> cost(described.size());
-  std::vector<char> guessed(described.size());
-  const auto describe = [&](int t) {
-    described[std::size_t(t)] = phase.describe(t);
-    bool estimated = false;
-    cost[std::size_t(t)] = detail::cycles_of(on_, described[std::size_t(t)], estimated);
-    guessed[std::size_t(t)] = estimated;
-  };
-  pool_.run(tasks, describe);
-
-  const std::vector<int> tile_of = placed_.place(described, cost);
-  placed_.give_homes(described, tile_of);
-  std::vector<std::size_t> round(tiles, 0);
-  std::vector<std::int64_t> filled(tiles, 0);
-  std::vector<std::vector<std::vector<int>>> tasks_of;  // by superstep and tile
-  for (std::size_t t = 0; t < described.size(); ++t) {
-    const auto tile = std::size_t(tile_of[t]);
-    const std::int64_t room = std::max<std::int64_t>(on_.bytes_per_tile - placed_.memory.held(tile), 0);
-    std::int64_t bytes = placed_.bytes_from_elsewhere(described[t], tile);
-    if (described[t].streams) bytes = std::min(bytes, room);
-    if (filled[tile] > 0 && filled[tile] + bytes > room) ++round[tile], filled[tile] = 0;
-    filled[tile] += bytes;
-    if (round[tile] == tasks_of.size()) tasks_of.emplace_back(tiles);
-    tasks_of[round[tile]][tile].push_back(int(t));
-  }
-  for (auto const& now : tasks_of) {
-    charged& c = all.emplace_back();
-    c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
-    c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
-    c.name = kinds_of(phase);
-    for (std::size_t tile = 0; tile < tiles; ++tile)
-      for (int t : now[tile]) {
-        auto const& d = described[std::size_t(t)];
-        c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
-        c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
-        c.panels = std::max(c.panels, d.panel + 1);
-      }
-    placed_.exchange(described, now, c);
-  }
-}
-
-TESSERA_BODY void machine::require_fit(std::vector<charged> const& all) {
-  std::int64_t most = 0, panels = 0;
-  std::size_t tile = 0;
-  charged const* where = nullptr;
-  for (charged const& c : all) {
-    panels = std::max(panels, c.panels);
-    for (std::size_t t = 0; t < c.buffers.size(); ++t)
-      if (const std::int64_t needs = placed_.memory.held(t) + c.buffers[t] + c.scratch[t]; needs > most)
-        most = needs, tile = t, where = &c;
-  }
-  if (most <= on_.bytes_per_tile) return;
-  // Of the tile's memory, homes of tokens and scratch shrink with the tokens.
-  const double moving =
-      double(placed_.memory.of_tokens(tile) + where->scratch[tile]) + double(where->buffers[tile]) / 2;
-  const double fixed = double(most) - moving;
-  const auto fits = std::int64_t(std::max(0.0, (double(on_.bytes_per_tile) - fixed) / std::max(moving, 1.0)) *
-                                 double(panels));
-  const std::string text = message(
-      "tile ", tile, " needs ", most, " bytes for \"", where->name, "\" and has ", on_.bytes_per_tile, " (",
-      placed_.memory.held(tile), " live there, ", where->buffers[tile], " are brought from other tiles, ",
-      where->scratch[tile], " are scratch); ",
-      panels == 0 || fits == 0
-          ? std::string("no number of tokens would fit: use a smaller model")
-          : message("about ", fits * panel_tokens, " of the ", panels * panel_tokens, " tokens would fit"));
-  if (too_much_ == overflow::refused) {
-    placed_.memory.take_back(false);
-    throw memory_error(message("[ipu::machine] ", text));
-  }
-  if (std::find(profile_.remarks.begin(), profile_.remarks.end(), "does not fit: " + text) ==
-          profile_.remarks.end() &&
-      profile_.remarks.size() < 8)
-    profile_.remarks.push_back("does not fit: " + text);
-}
-
-TESSERA_BODY void machine::record(charged c) {
-  const auto most = [](std::vector<std::uint32_t> const& of) {
-    return std::int64_t(*std::max_element(of.begin(), of.end()));
-  };
-  const bool keeps_tiles = profile_.steps.size() < most_detailed_steps;
-  if (const std::int64_t cycles = most(c.exchange); cycles > 0) {
-    profile_.steps.push_back({"sync", activity::sync, on_.sync_cycles * c.pieces});
-    profile_.steps.push_back({"exchange for " + c.name, activity::exchange, cycles, {}, 0, c.bytes});
-    if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.exchange);
-  }
-  profile_.steps.push_back({c.name, activity::compute, most(c.compute), {}, c.multiplies, 0, c.estimated});
-  if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.compute);
-  std::int64_t live = 0, fullest = 0;
-  for (std::size_t t = 0; t < c.buffers.size(); ++t) {
-    auto& m = profile_.memory[t];
-    auto& buffers = m[std::size_t(storage::exchange_buffers)];
-    auto& scratch = m[std::size_t(storage::temporaries)];
-    buffers = std::max(buffers, c.buffers[t]), scratch = std::max(scratch, c.scratch[t]);
-    const std::int64_t here = placed_.memory.held(t) + c.buffers[t] + c.scratch[t];
-    live += here, fullest = std::max(fullest, here);
-    profile_.peaks[t] = std::max(profile_.peaks[t], here);
-  }
-  while (profile_.liveness.size() < profile_.steps.size()) profile_.liveness.push_back({live, fullest});
-}
-
-TESSERA_BODY void machine::measure(array_ref<exec::phase> phases) {
-  using clock = std::chrono::steady_clock;
-  const auto since = [](clock::time_point begin) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
-  };
-  for (exec::phase const& phase : phases) {
-    step_record now{kinds_of(phase), activity::compute};
-    now.by_tile.assign(std::size_t(on_.tiles), 0);
-    const auto begin = clock::now();
-    const auto drain = [&](int part) {
-      const auto mine = clock::now();
-      ranges_.drain(part, [&](int task) { phase.compute(task, part); });
-      now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
-    };
-    pool_.run(ranges_.deal(phase.tasks()), drain);
-    ranges_.rethrow_failure();
-    now.cycles = since(begin);
-    add_account(phase, now);
-    profile_.steps.push_back(std::move(now));
-  }
-}
-
-TESSERA_BODY std::string machine::kinds_of(exec::phase const& phase) {
-  std::vector<std::string_view> kinds;
-  std::string all;
-  phase.for_each_kind([&](char const* kind) {
-    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
-    kinds.push_back(kind);
-    all += (all.empty() ? "" : ", ") + std::string(kind);
-  });
-  return all;
-}
-
-TESSERA_BODY void machine::add_account(exec::phase const& phase, step_record& to) const {
-  const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
-  double bytes = 0, multiplies = 0;
-  for (int i = 0; i < looked_at; ++i) {
-    const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
-    bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
-        multiplies += double(d.multiplies);
-  }
-  to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
-  to.multiplies = multiplies * tasks / std::max(looked_at, 1);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/plan_cache.hpp
-#ifndef TESSERA_SINGLE_IPU_PLAN_CACHE
-#define TESSERA_SINGLE_IPU_PLAN_CACHE
+// ---- tessera/ipu/popsparse/plan_cache.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_PLAN_CACHE
+#define TESSERA_SINGLE_IPU_POPSPARSE_PLAN_CACHE
 #include <cstdint>
 #include <map>
 #include <string>
@@ -28675,9 +24688,9 @@ class plan_cache {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/report.hpp
-#ifndef TESSERA_SINGLE_IPU_REPORT
-#define TESSERA_SINGLE_IPU_REPORT
+// ---- tessera/ipu/report/report.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT_REPORT
+#define TESSERA_SINGLE_IPU_REPORT_REPORT
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -28886,9 +24899,9 @@ TESSERA_BODY io::json to_json(profile const& p) {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/report_page.hpp
-#ifndef TESSERA_SINGLE_IPU_REPORT_PAGE
-#define TESSERA_SINGLE_IPU_REPORT_PAGE
+// ---- tessera/ipu/report/report_page.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
+#define TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -29263,10 +25276,2214 @@ TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
+// ---- tessera/ipu/runs/homes.hpp
+#ifndef TESSERA_SINGLE_IPU_RUNS_HOMES
+#define TESSERA_SINGLE_IPU_RUNS_HOMES
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
+/// such pages, so what is charged for them does not depend on where the host puts them.
+class homes {
+ public:
+  static constexpr std::int64_t page_bytes = 256;
+  static constexpr std::uint16_t none = 0xffff;
+  struct page {
+    std::uint16_t home = none;
+    bool holds_tokens = false;
+    std::uint16_t readers = 0;         // of this phase, until it has a home
+    std::uint32_t turn = 0;            // the number of its first reader among all pages without a home
+    std::uint32_t seen = 0, sent = 0;  // marks of a tile, and of a phase
+  };
+
+  explicit homes(int tiles) : held_(std::size_t(tiles), 0), of_tokens_(std::size_t(tiles), 0) {}
+
+  /// Calls visit(page, key, bytes) for the pages that a task touches, with the bytes it touches of each.
+  /// Memory of a worker has no home.
+  template <class Visit> void for_each_page(exec::touched_bytes const& t, Visit&& visit) {
+    if (t.owner == exec::memory::worker || t.bytes <= 0) return;
+    const std::uint64_t base = (t.owner == exec::memory::run ? run_space : 0) + std::uint64_t(t.at);
+    std::uint64_t last_key = ~std::uint64_t(0);
+    std::int64_t sum = 0;
+    page* last = nullptr;
+    const auto flush = [&] {
+      if (last) visit(*last, last_key, sum);
+    };
+    for (std::int64_t i = 0; i < t.count; ++i) {
+      std::uint64_t at = base + std::uint64_t(i * t.stride);
+      for (std::int64_t left = t.bytes; left > 0;) {
+        const std::uint64_t key = at / page_bytes;
+        const auto here = std::min<std::int64_t>(left, page_bytes - std::int64_t(at % page_bytes));
+        if (key != last_key) {
+          flush();
+          last = &at_key(key), last_key = key, sum = 0;
+        }
+        sum += here, at += std::uint64_t(here), left -= here;
+      }
+    }
+    flush();
+  }
+
+  page& at_key(std::uint64_t key) {
+    auto& c = chunks_[key / pages_a_chunk];
+    if (!c) c = std::make_unique<chunk>();
+    return (*c)[key % pages_a_chunk];
+  }
+
+  void give(page& p, std::uint64_t key, int tile, bool tokens) {
+    p.home = std::uint16_t(tile), p.holds_tokens = tokens, p.readers = 0;
+    held_[std::size_t(tile)] += page_bytes;
+    if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
+    given_.push_back(key);
+  }
+  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
+  void take_back(bool of_runs_only) {
+    for (std::uint64_t key : given_) {
+      if (of_runs_only && key < run_space / page_bytes) continue;
+      page& p = at_key(key);
+      if (p.home == none) continue;
+      held_[p.home] -= page_bytes;
+      if (p.holds_tokens) of_tokens_[p.home] -= page_bytes;
+      p = page{};
+    }
+    given_.clear();
+  }
+
+  std::int64_t held(std::size_t tile) const { return held_[tile]; }
+  std::int64_t of_tokens(std::size_t tile) const { return of_tokens_[tile]; }
+  /// A tile that holds no more than the others do on average.
+  int emptier_tile() {
+    const std::int64_t average =
+        std::accumulate(held_.begin(), held_.end(), std::int64_t(0)) / std::int64_t(held_.size());
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      cursor_ = (cursor_ + 1) % held_.size();
+      if (held_[cursor_] <= average) break;
+    }
+    return int(cursor_);
+  }
+
+ private:
+  static constexpr std::uint64_t run_space = std::uint64_t(1) << 62, pages_a_chunk = 4096;
+  using chunk = std::array<page, pages_a_chunk>;
+  std::unordered_map<std::uint64_t, std::unique_ptr<chunk>> chunks_;
+  std::vector<std::int64_t> held_, of_tokens_;
+  std::vector<std::uint64_t> given_;
+  std::size_t cursor_ = 0;
+};
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/runs/task_cost.hpp
+#ifndef TESSERA_SINGLE_IPU_RUNS_TASK_COST
+#define TESSERA_SINGLE_IPU_RUNS_TASK_COST
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all);
+
+/// Cycles of a task on a tile: products by popsparse's formula, everything else by counted instructions.
+std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t bytes_of_all(std::vector<exec::touched_bytes> const& all) {
+  std::int64_t sum = 0;
+  for (auto const& t : all) sum += t.all();
+  return sum;
+}
+
+TESSERA_BODY std::int64_t cycles_of(target const& on, exec::task_description const& d, bool& estimated) {
+  using namespace codelets;
+  std::int64_t cycles = on.launch_cycles, in_blocks = 0;
+  precision widest = precision::half;
+  for (auto const& p : d.products) {
+    const precision of = p.element_bytes <= 2 ? precision::half : precision::single;
+    if (of == precision::single) widest = of;
+    // Blocks of another size are multiplied as the largest square ones that fit in them.
+    const int side = std::min(p.block_rows, p.block_cols);
+    const int block = side >= 16 ? 16 : side >= 8 ? 8 : side >= 4 ? 4 : 1;
+    const std::int64_t split = std::int64_t(p.block_rows) * p.block_cols / (block * block);
+    cycles += static_multiply(on, std::max<std::int64_t>(1, p.rows * p.block_rows / block), p.blocks * split,
+                              p.columns, block, of);
+    in_blocks += p.blocks * p.block_rows * p.block_cols * p.columns;
+  }
+  if (d.products.empty()) widest = precision::single;
+  if (const std::int64_t others = d.multiplies - in_blocks; others > 0) {
+    // Attention, products of matrices: the multiplier at half of its speed.
+    cycles += std::int64_t(double(others) * 4 / on.flops_per_cycle(widest)) + 30 * on.workers;
+    estimated = true;
+  }
+  if (d.products.empty() || d.operations > 0) {
+    const bool fused = !d.products.empty() || d.multiplies > 0;
+    cycles += elementwise(on, d.operations, fused ? 0 : bytes_of_all(d.reads),
+                          fused ? 0 : bytes_of_all(d.writes), widest);
+    estimated = true;
+  }
+  return cycles;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/runs/placement.hpp
+#ifndef TESSERA_SINGLE_IPU_RUNS_PLACEMENT
+#define TESSERA_SINGLE_IPU_RUNS_PLACEMENT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// A superstep of a run of this library, as it is charged.
+struct charged {
+  std::string name;
+  std::vector<std::uint32_t> compute, exchange;  // cycles by tile
+  std::int64_t pieces = 1;                       // in which a tile receives what it streams
+  std::vector<std::int64_t> buffers, scratch;    // bytes by tile
+  double multiplies = 0;
+  std::int64_t bytes = 0;
+  bool estimated = false;
+  std::int64_t panels = 0;
+};
+
+/// Decides which tile does what, and where memory lives; and what has to be exchanged for that.
+class placement {
+ public:
+  explicit placement(target const& on) : memory(on.tiles), on_(on) {}
+
+  homes memory;
+
+  std::int64_t bytes_from_elsewhere(exec::task_description const& d, std::size_t tile);
+
+  /// A tile for each task, the most expensive first: where its result lives, or its largest operand, unless
+  /// another tile would be done so much earlier that moving the data pays.
+  std::vector<int> place(std::vector<exec::task_description> const& described,
+                         std::vector<std::int64_t> const& cost) {
+    std::vector<int> order(described.size()), tile_of(described.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const std::int64_t first = cost[std::size_t(a)], second = cost[std::size_t(b)];
+      return first != second ? first > second : a < b;
+    });
+    // Tiles by load, the least first; equal ones in order.
+    std::vector<std::pair<std::int64_t, int>> heap;
+    for (int t = 0; t < on_.tiles; ++t) heap.push_back({0, t});
+    std::vector<std::int64_t> load(heap.size(), 0);
+    const auto later = std::greater<>();
+    for (int i : order) {
+      auto const& d = described[std::size_t(i)];
+      std::uint16_t wanted = home_of_largest(d.writes);
+      if (wanted == homes::none) wanted = home_of_largest(d.reads);
+      while (heap.front().first != load[std::size_t(heap.front().second)]) {  // its load has grown since
+        const int stale = heap.front().second;
+        std::pop_heap(heap.begin(), heap.end(), later);
+        heap.back() = {load[std::size_t(stale)], stale};
+        std::push_heap(heap.begin(), heap.end(), later);
+      }
+      int tile = heap.front().second;
+      if (wanted != homes::none &&
+          load[wanted] <= load[std::size_t(tile)] + on_.exchange_cycles(double(bytes_of_all(d.writes))))
+        tile = wanted;
+      tile_of[std::size_t(i)] = tile;
+      load[std::size_t(tile)] += cost[std::size_t(i)];
+    }
+    return tile_of;
+  }
+
+  std::uint16_t home_of_largest(std::vector<exec::touched_bytes> const& all);
+
+  /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
+  void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
+
+  /// What each tile receives before it computes, and sends home afterwards, each page once.
+  void exchange(std::vector<exec::task_description> const& described,
+                std::vector<std::vector<int>> const& tasks_of, charged& c) {
+    const auto tiles = tasks_of.size();
+    std::vector<std::vector<std::pair<std::uint64_t, std::int64_t>>> wanted(tiles);
+    std::vector<std::int64_t> sends(tiles);
+    ++phase_mark_;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      if (tasks_of[tile].empty()) continue;
+      ++tile_mark_;
+      std::int64_t received = 0, streamed = 0;
+      for (int t : tasks_of[tile]) {
+        auto const& d = described[std::size_t(t)];
+        std::int64_t scratch = 0;
+        for (auto const* list : {&d.reads, &d.writes})
+          for (auto const& touched : *list)
+            if (touched.owner == exec::memory::worker)
+              scratch = std::max(
+                  scratch, std::int64_t(touched.at) + (touched.count - 1) * touched.stride + touched.bytes);
+        c.scratch[tile] = std::max(c.scratch[tile], scratch);
+        for (auto const& r : d.reads)
+          memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t bytes) {
+            if (p.home == tile || p.seen == tile_mark_) return;
+            p.seen = tile_mark_;
+            wanted[tile].push_back({key, bytes});
+            received += bytes;
+            if (d.streams) streamed += bytes;
+            if (p.sent != phase_mark_) p.sent = phase_mark_, sends[p.home] += bytes;
+          });
+        for (auto const& w : d.writes)
+          memory.for_each_page(w, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+            if (p.home == tile) return;
+            sends[tile] += bytes, c.buffers[tile] += bytes, c.bytes += bytes;
+            c.exchange[p.home] += std::uint32_t(on_.exchange_cycles(double(bytes)));
+          });
+      }
+      // What is streamed need not be there at once: it arrives in pieces that fit.
+      const std::int64_t excess =
+          c.buffers[tile] + received - (on_.bytes_per_tile - memory.held(tile) - c.scratch[tile]);
+      if (excess > 0 && streamed > homes::page_bytes * 4) {
+        const std::int64_t kept = std::max(streamed - excess, homes::page_bytes * 4);
+        c.buffers[tile] -= streamed - kept;
+        c.pieces = std::max(c.pieces, ceil_div(streamed, kept));
+      }
+      for (auto const& [key, bytes] : wanted[tile]) c.buffers[tile] += bytes, c.bytes += bytes;
+    }
+    const auto to_receive = cycles_to_receive(on_, wanted);
+    for (std::size_t t = 0; t < tiles; ++t)
+      c.exchange[t] =
+          std::max(c.exchange[t] + to_receive[t], std::uint32_t(on_.exchange_cycles(double(sends[t]))));
+  }
+
+ private:
+  static bool is_tokens(exec::touched_bytes const& t) { return t.count > 1 && t.stride > 0; }
+
+  target on_;
+  std::uint32_t phase_mark_ = 0, tile_mark_ = 0, next_turn_ = 0;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::int64_t placement::bytes_from_elsewhere(exec::task_description const& d, std::size_t tile) {
+  std::int64_t sum = 0;
+  for (auto const* list : {&d.reads, &d.writes})
+    for (auto const& touched : *list)
+      memory.for_each_page(touched, [&](homes::page& p, std::uint64_t, std::int64_t bytes) {
+        if (p.home != tile) sum += bytes;
+      });
+  return sum;
+}
+
+TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_bytes> const& all) {
+  exec::touched_bytes const* largest = nullptr;
+  for (auto const& t : all)
+    if (t.owner != exec::memory::worker && (!largest || t.all() > largest->all())) largest = &t;
+  if (!largest) return homes::none;
+  std::uint16_t home = homes::none;
+  exec::touched_bytes first = *largest;
+  first.count = 1, first.bytes = std::min<std::int64_t>(first.bytes, 1);
+  memory.for_each_page(first, [&](homes::page& p, std::uint64_t, std::int64_t) { home = p.home; });
+  return home;
+}
+
+TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
+                                        std::vector<int> const& tile_of) {
+  // A third of a tile is for what it is given; beyond, an emptier one takes it.
+  const auto room = [&](int tile) {
+    return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
+               ? tile
+               : memory.emptier_tile();
+  };
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& w : described[t].writes)
+      memory.for_each_page(w, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home == homes::none) memory.give(p, key, room(tile_of[t]), is_tokens(w));
+      });
+  for (auto const& d : described)
+    for (auto const& r : d.reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t, std::int64_t) {
+        if (p.home == homes::none && p.readers++ == 0) p.turn = next_turn_++;
+      });
+  for (std::size_t t = 0; t < described.size(); ++t)
+    for (auto const& r : described[t].reads)
+      memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
+        if (p.home != homes::none) return;
+        // The reader whose turn it is: pages go around among those who want them.
+        if (p.readers <= 1 || p.turn % p.readers == 0)
+          memory.give(p, key, room(tile_of[t]), is_tokens(r));
+        else
+          --p.readers;
+      });
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/runs/machine.hpp
+#ifndef TESSERA_SINGLE_IPU_RUNS_MACHINE
+#define TESSERA_SINGLE_IPU_RUNS_MACHINE
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The host as a target: its threads are the tiles, and a cycle is a nanosecond. Runs on it are measured, not
+/// charged.
+target host(int threads = exec::available_threads());
+
+/// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
+/// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
+/// context, and charged: what a tile reads of another tile's memory is exchange, and what it holds must fit.
+///
+/// Memory gets its home where it is first written, or among those who first read it; work goes where its
+/// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
+/// starts anew.
+class machine {
+ public:
+  /// Throws option_error for a target that cannot be.
+  ///   threads    of this computer; the host has one for each of its tiles instead
+  ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
+  ///   remark
+  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
+
+  // ---- what a context asks of an executor ----
+
+  int concurrency() const { return pool_.concurrency(); }
+  tessera::machine stands_for() const;
+  /// Work that is no run of statements is done and not charged.
+  void run(int count, exec::body_ref body) { pool_.run(count, body); }
+  void run(array_ref<exec::phase> phases);
+
+  // ---- the account ----
+
+  /// Of all runs since the machine was made, or since forget().
+  ipu::profile report(std::string name = "runs") const;
+  /// Forgets cycles, and keeps where memory lives.
+  void clear_report();
+  /// Forgets everything.
+  void forget();
+  target const& on() const { return on_; }
+
+ private:
+  using charged = detail::charged;
+
+  /// Charges a phase: a superstep, or several if a tile has not the memory to receive for all of its tasks at
+  /// once.
+  void charge(exec::phase const& phase, std::vector<charged>& all);
+
+  void require_fit(std::vector<charged> const& all);
+
+  void compute(exec::phase const& phase) {
+    const auto drain = [&](int part) { ranges_.drain(part, [&](int task) { phase.compute(task, part); }); };
+    pool_.run(ranges_.deal(phase.tasks()), drain);
+    ranges_.rethrow_failure();
+  }
+
+  void record(charged c);
+
+  /// On the host itself: the time of every thread in every phase.
+  void measure(array_ref<exec::phase> phases);
+  /// What a phase computes, each kind of step once: "product, elementwise"
+  static std::string kinds_of(exec::phase const& phase);
+  /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
+  void add_account(exec::phase const& phase, step_record& to) const;
+
+  static constexpr std::size_t most_detailed_steps = 8192;
+
+  target on_;
+  overflow too_much_;
+  exec::thread_pool pool_;
+  exec::index_ranges ranges_;
+  detail::placement placed_;
+  ipu::profile profile_;
+};
+
+static_assert(exec::executor<machine> && exec::phase_executor<machine> && exec::stand_in<machine>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY target host(int threads) {
+  target t;
+  t.name = "the host";
+  t.tiles = threads, t.workers = 1, t.clock_hz = 1e9;
+  t.bytes_per_tile = std::int64_t(1) << 50;
+  t.measured = true;
+  t.sync_cycles = t.launch_cycles = t.exchange_message_bytes = t.vertex_bytes = 0;
+  return t;
+}
+
+TESSERA_BODY machine::machine(target on, int threads, overflow too_much)
+    : on_(std::move(on)),
+      too_much_(too_much),
+      pool_(on_.measured ? on_.tiles : threads),
+      ranges_(pool_.concurrency()),
+      placed_(on_) {
+  on_.check();
+  forget();
+}
+
+TESSERA_BODY tessera::machine machine::stands_for() const {
+  tessera::machine m = this_machine();
+  m.workers = on_.tiles;
+  if (!on_.measured) m.worker_bytes = on_.bytes_per_tile;
+  return m;
+}
+
+TESSERA_BODY void machine::run(array_ref<exec::phase> phases) {
+  if (on_.measured) return measure(phases);
+  std::vector<charged> all;
+  for (exec::phase const& p : phases) charge(p, all);
+  require_fit(all);
+  for (exec::phase const& p : phases) compute(p);
+  for (charged& c : all) record(std::move(c));
+  placed_.memory.take_back(true);
+}
+
+TESSERA_BODY ipu::profile machine::report(std::string name) const {
+  ipu::profile p = profile_;
+  p.name = std::move(name);
+  for (std::size_t t = 0; t < p.memory.size(); ++t)
+    p.memory[t][std::size_t(storage::variables)] = placed_.memory.held(t);
+  return p;
+}
+
+TESSERA_BODY void machine::clear_report() {
+  profile_ = {};
+  profile_.on = on_;
+  if (on_.measured) return;
+  profile_.memory.assign(std::size_t(on_.tiles), {});
+  profile_.peaks.assign(std::size_t(on_.tiles), 0);
+}
+
+TESSERA_BODY void machine::forget() {
+  placed_ = detail::placement(on_);
+  clear_report();
+}
+
+TESSERA_BODY void machine::charge(exec::phase const& phase, std::vector<charged>& all) {
+  const int tasks = phase.tasks();
+  const auto tiles = std::size_t(on_.tiles);
+  std::vector<exec::task_description> described(std::size_t(tasks), exec::task_description{});
+  std::vector<std::int64_t> cost(described.size());
+  std::vector<char> guessed(described.size());
+  const auto describe = [&](int t) {
+    described[std::size_t(t)] = phase.describe(t);
+    bool estimated = false;
+    cost[std::size_t(t)] = detail::cycles_of(on_, described[std::size_t(t)], estimated);
+    guessed[std::size_t(t)] = estimated;
+  };
+  pool_.run(tasks, describe);
+
+  const std::vector<int> tile_of = placed_.place(described, cost);
+  placed_.give_homes(described, tile_of);
+  std::vector<std::size_t> round(tiles, 0);
+  std::vector<std::int64_t> filled(tiles, 0);
+  std::vector<std::vector<std::vector<int>>> tasks_of;  // by superstep and tile
+  for (std::size_t t = 0; t < described.size(); ++t) {
+    const auto tile = std::size_t(tile_of[t]);
+    const std::int64_t room = std::max<std::int64_t>(on_.bytes_per_tile - placed_.memory.held(tile), 0);
+    std::int64_t bytes = placed_.bytes_from_elsewhere(described[t], tile);
+    if (described[t].streams) bytes = std::min(bytes, room);
+    if (filled[tile] > 0 && filled[tile] + bytes > room) ++round[tile], filled[tile] = 0;
+    filled[tile] += bytes;
+    if (round[tile] == tasks_of.size()) tasks_of.emplace_back(tiles);
+    tasks_of[round[tile]][tile].push_back(int(t));
+  }
+  for (auto const& now : tasks_of) {
+    charged& c = all.emplace_back();
+    c.compute.assign(tiles, 0), c.exchange.assign(tiles, 0);
+    c.buffers.assign(tiles, 0), c.scratch.assign(tiles, 0);
+    c.name = kinds_of(phase);
+    for (std::size_t tile = 0; tile < tiles; ++tile)
+      for (int t : now[tile]) {
+        auto const& d = described[std::size_t(t)];
+        c.compute[tile] += std::uint32_t(cost[std::size_t(t)]);
+        c.multiplies += double(d.multiplies), c.estimated |= guessed[std::size_t(t)] != 0;
+        c.panels = std::max(c.panels, d.panel + 1);
+      }
+    placed_.exchange(described, now, c);
+  }
+}
+
+TESSERA_BODY void machine::require_fit(std::vector<charged> const& all) {
+  std::int64_t most = 0, panels = 0;
+  std::size_t tile = 0;
+  charged const* where = nullptr;
+  for (charged const& c : all) {
+    panels = std::max(panels, c.panels);
+    for (std::size_t t = 0; t < c.buffers.size(); ++t)
+      if (const std::int64_t needs = placed_.memory.held(t) + c.buffers[t] + c.scratch[t]; needs > most)
+        most = needs, tile = t, where = &c;
+  }
+  if (most <= on_.bytes_per_tile) return;
+  // Of the tile's memory, homes of tokens and scratch shrink with the tokens.
+  const double moving =
+      double(placed_.memory.of_tokens(tile) + where->scratch[tile]) + double(where->buffers[tile]) / 2;
+  const double fixed = double(most) - moving;
+  const auto fits = std::int64_t(std::max(0.0, (double(on_.bytes_per_tile) - fixed) / std::max(moving, 1.0)) *
+                                 double(panels));
+  const std::string text = message(
+      "tile ", tile, " needs ", most, " bytes for \"", where->name, "\" and has ", on_.bytes_per_tile, " (",
+      placed_.memory.held(tile), " live there, ", where->buffers[tile], " are brought from other tiles, ",
+      where->scratch[tile], " are scratch); ",
+      panels == 0 || fits == 0
+          ? std::string("no number of tokens would fit: use a smaller model")
+          : message("about ", fits * panel_tokens, " of the ", panels * panel_tokens, " tokens would fit"));
+  if (too_much_ == overflow::refused) {
+    placed_.memory.take_back(false);
+    throw memory_error(message("[ipu::machine] ", text));
+  }
+  if (std::find(profile_.remarks.begin(), profile_.remarks.end(), "does not fit: " + text) ==
+          profile_.remarks.end() &&
+      profile_.remarks.size() < 8)
+    profile_.remarks.push_back("does not fit: " + text);
+}
+
+TESSERA_BODY void machine::record(charged c) {
+  const auto most = [](std::vector<std::uint32_t> const& of) {
+    return std::int64_t(*std::max_element(of.begin(), of.end()));
+  };
+  const bool keeps_tiles = profile_.steps.size() < most_detailed_steps;
+  if (const std::int64_t cycles = most(c.exchange); cycles > 0) {
+    profile_.steps.push_back({"sync", activity::sync, on_.sync_cycles * c.pieces});
+    profile_.steps.push_back({"exchange for " + c.name, activity::exchange, cycles, {}, 0, c.bytes});
+    if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.exchange);
+  }
+  profile_.steps.push_back({c.name, activity::compute, most(c.compute), {}, c.multiplies, 0, c.estimated});
+  if (keeps_tiles) profile_.steps.back().by_tile = std::move(c.compute);
+  std::int64_t live = 0, fullest = 0;
+  for (std::size_t t = 0; t < c.buffers.size(); ++t) {
+    auto& m = profile_.memory[t];
+    auto& buffers = m[std::size_t(storage::exchange_buffers)];
+    auto& scratch = m[std::size_t(storage::temporaries)];
+    buffers = std::max(buffers, c.buffers[t]), scratch = std::max(scratch, c.scratch[t]);
+    const std::int64_t here = placed_.memory.held(t) + c.buffers[t] + c.scratch[t];
+    live += here, fullest = std::max(fullest, here);
+    profile_.peaks[t] = std::max(profile_.peaks[t], here);
+  }
+  while (profile_.liveness.size() < profile_.steps.size()) profile_.liveness.push_back({live, fullest});
+}
+
+TESSERA_BODY void machine::measure(array_ref<exec::phase> phases) {
+  using clock = std::chrono::steady_clock;
+  const auto since = [](clock::time_point begin) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - begin).count();
+  };
+  for (exec::phase const& phase : phases) {
+    step_record now{kinds_of(phase), activity::compute};
+    now.by_tile.assign(std::size_t(on_.tiles), 0);
+    const auto begin = clock::now();
+    const auto drain = [&](int part) {
+      const auto mine = clock::now();
+      ranges_.drain(part, [&](int task) { phase.compute(task, part); });
+      now.by_tile[std::size_t(part)] = std::uint32_t(std::min<std::int64_t>(since(mine), 0xffffffff));
+    };
+    pool_.run(ranges_.deal(phase.tasks()), drain);
+    ranges_.rethrow_failure();
+    now.cycles = since(begin);
+    add_account(phase, now);
+    profile_.steps.push_back(std::move(now));
+  }
+}
+
+TESSERA_BODY std::string machine::kinds_of(exec::phase const& phase) {
+  std::vector<std::string_view> kinds;
+  std::string all;
+  phase.for_each_kind([&](char const* kind) {
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) return;
+    kinds.push_back(kind);
+    all += (all.empty() ? "" : ", ") + std::string(kind);
+  });
+  return all;
+}
+
+TESSERA_BODY void machine::add_account(exec::phase const& phase, step_record& to) const {
+  const int tasks = phase.tasks(), looked_at = std::min(tasks, 8);
+  double bytes = 0, multiplies = 0;
+  for (int i = 0; i < looked_at; ++i) {
+    const auto d = phase.describe(int(std::int64_t(i) * tasks / looked_at));
+    bytes += double(detail::bytes_of_all(d.reads) + detail::bytes_of_all(d.writes)),
+        multiplies += double(d.multiplies);
+  }
+  to.bytes = std::int64_t(bytes * tasks / std::max(looked_at, 1));
+  to.multiplies = multiplies * tasks / std::max(looked_at, 1);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/kernels/attention_keys.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
+#define TESSERA_SINGLE_KERNELS_ATTENTION_KEYS
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+// The keys that the queries of a panel see.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The diagonal of panel_times_panel::run for a block that is computed completely.
+inline constexpr int whole_block = -1;
+
+/// The visited keys of one panel: rows first … last - 1 of a block of scores.
+struct key_block {
+  std::int64_t panel;
+  int first, last;  // multiples of the rows of a register block
+  bool masked;      // some lane does not see all of these keys
+  bool causal;      // no lane sees a later key than its own number in the panel
+
+  /// The argument `diagonal` of a product whose first key or query has number `number`.
+  int diagonal(int number) const { return causal ? number : whole_block; }
+  /// The number of registers of `lanes` lanes, from `lane` on, that do not see a key.
+  int blind_registers(int key, int lane, int lanes) const {
+    return causal ? std::max(0, key - lane) / lanes : 0;
+  }
+};
+
+/// The keys that the queries in the 64 lanes of a panel see.
+struct lane_keys {
+  std::int64_t low[panel_tokens], high[panel_tokens];  // lane i sees low[i] … high[i] - 1
+  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;                // some lane sees
+  std::int64_t common_first = 0, common_last = std::numeric_limits<std::int64_t>::max();  // every lane sees
+  std::int64_t reach = 0;  // lane i sees no key from i + reach on
+
+  void set(int lane, std::int64_t from, std::int64_t to) {
+    low[lane] = from;
+    high[lane] = to;
+    common_first = std::max(common_first, from);
+    common_last = std::min(common_last, to);
+    if (from >= to) return;
+    reach = std::max(reach, to - lane);
+    first = std::min(first, from);
+    last = std::max(last, to);
+  }
+  bool sees(int lane, std::int64_t key) const { return low[lane] <= key && key < high[lane]; }
+  std::int64_t first_panel() const { return last == 0 ? 0 : first / panel_tokens; }
+  std::int64_t last_panel() const { return ceil_div<std::int64_t>(last, panel_tokens); }
+  int panels() const { return int(std::max<std::int64_t>(1, last_panel() - first_panel())); }
+
+  key_block block(std::int64_t panel, int rows) const {
+    const std::int64_t begin = panel * panel_tokens;
+    const int from = int(std::max(first, begin) - begin) / rows * rows;
+    const int to = round_up(int(std::min(last, begin + panel_tokens) - begin), rows);
+    return {panel, from, to, begin + from < common_first || begin + to > common_last, reach <= begin + 1};
+  }
+};
+
+/// The panels of keys that a panel of queries visits: all, or those of a list.
+struct live_panels {
+  bool all = true;
+  std::int32_t const* numbers = nullptr;  // ascending
+  int count = 0;
+  std::int64_t first = 0;  // the panel of number 0
+
+  bool contain(std::int64_t panel) const {
+    return all || std::binary_search(numbers, numbers + count, panel - first);
+  }
+};
+
+/// The bounds of lane_keys, counted from the first key of one panel, as numbers for comparisons in registers.
+template <class Arch, class T> struct lane_limits {
+  using batch = simd::batch<T, Arch>;
+  alignas(64) T low[panel_tokens], high[panel_tokens];
+
+  lane_limits(lane_keys const& keys, std::int64_t panel) {
+    const auto from_panel = [&](std::int64_t key) {
+      return T(std::clamp<std::int64_t>(key - panel * panel_tokens, 0, panel_tokens));
+    };
+    for (int i = 0; i < panel_tokens; ++i) {
+      low[i] = from_panel(keys.low[i]);
+      high[i] = from_panel(keys.high[i]);
+    }
+  }
+  /// The lanes that see a key.
+  TESSERA_INLINE auto see(int key, int lane) const {
+    const batch number{T(key)};
+    return number >= batch::load_unaligned(low + lane) && number < batch::load_unaligned(high + lane);
+  }
+  /// The scores of a key, -infinity in lanes that do not see it.
+  TESSERA_INLINE batch apply(batch scores, int key, int lane) const {
+    return select(see(key, lane), scores, batch(-std::numeric_limits<T>::infinity()));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/panel_times_panel.hpp
+#ifndef TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
+#define TESSERA_SINGLE_KERNELS_PANEL_TIMES_PANEL
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+// The products of attention, of two panels.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The rows of a product with a panel on its left: the panel's features (a sum over its tokens; elements are
+/// stored one by one), or its tokens (a sum over its features).
+enum class rows_are { features, tokens };
+
+/// The layout of the right operand (depth, 64): a panel, or a regrouped panel, register of columns after
+/// register of columns, as simd::regroup makes from the transpose.
+enum class columns { panel, regrouped };
+
+/// The term that a product is added to: none, the present result, or the present result times a factor for
+/// each column.
+enum class onto { nothing, result, scaled_result };
+
+/// What engines with registers of numbers keep from product to product: nothing.
+struct no_unit {};
+
+/// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
+template <class Arch, class E, rows_are Left, columns Right> struct panel_times_panel {
+  using T = accumulator_t<E>;
+  using reg = simd::reg<T, Arch>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr bool scores = Left == rows_are::tokens;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  /// Elements in a lane, side by side along the depth.
+  static constexpr int group = element_traits<E>::features_a_lane;
+  static constexpr int row_step = scores ? group : panel_tokens;
+  static constexpr int depth_step = scores ? group * panel_tokens : group;
+  static constexpr int b_step = group * (Right == columns::panel ? panel_tokens : lanes);
+  static constexpr int b_register = Right == columns::panel ? group * lanes : panel_tokens * lanes;
+
+  /// The number of register blocks of `row_count` rows.
+  static constexpr int pieces(int row_count) {
+    return ceil_div(row_count, rows) * (panel_tokens / (registers * lanes));
+  }
+
+  ///   start     scores begin with nothing
+  ///   soon      prefetches one share with each register block
+  ///   diagonal  whole_block; or, if no query sees a key beyond its own number in the block, the number of
+  ///             the first key (a row of scores, or summed over) or of the first query summed over: registers
+  ///             with hidden scores only are neither read nor computed
+  ///   factor    64 numbers, for onto::scaled_result only
+  [[gnu::noinline]] static void run(no_unit, E const* a, E const* b, T* c, int row_count, int depth,
+                                    onto start, rows_ahead& soon, int diagonal,
+                                    T const* factor = nullptr) noexcept {
+    for (int column = 0; column < panel_tokens; column += registers * lanes) {
+      E const* const b_columns = b + column / lanes * b_register;
+      int row = 0;
+      for (; row + rows <= row_count; row += rows) {
+        soon.fetch();
+        const int first =
+            scores && diagonal != whole_block ? std::max(0, diagonal + row - column) / lanes : 0;
+        unroll<scores ? registers : 1>([&](auto r) TESSERA_INLINE_LAMBDA {
+          if (first == r)
+            tile<rows, r>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start,
+                          diagonal, factor);
+        });
+      }
+      if constexpr (!scores)
+        for (; row < row_count; ++row)
+          tile<1, 0>(a + row * row_step, b_columns, c + row * panel_tokens, column, depth, start, diagonal,
+                     factor);
+    }
+  }
+
+ private:
+  /// Computes R rows of a register block, registers First … registers - 1.
+  template <int R, int First>
+  TESSERA_INLINE static void tile(E const* a, E const* b, T* c, int column, int depth, onto start,
+                                  int diagonal, T const* factor) {
+    reg acc[unsigned(R)][unsigned(registers)];  // (rows of a, registers of columns)
+    const auto each = [&](auto body) TESSERA_INLINE_LAMBDA {
+      unroll<R>([&](auto i) TESSERA_INLINE_LAMBDA {
+        unroll<registers - First>(
+            [&](auto j) TESSERA_INLINE_LAMBDA { body(i, std::integral_constant<int, First + j>()); });
+      });
+    };
+    c += column;
+    if (scores || start == onto::nothing)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA { acc[i][j] = simd::zero<Arch, T>(); });
+    else if constexpr (!scores)
+      each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+        acc[i][j] = simd::load<Arch>(static_cast<T const*>(c) + i * panel_tokens + j * lanes);
+      });
+    if constexpr (!scores)
+      if (start == onto::scaled_result)
+        each([&](auto i, auto j) TESSERA_INLINE_LAMBDA {
+          acc[i][j] = (batch(acc[i][j]) * batch::load_unaligned(factor + column + j * lanes)).data;
+        });
+    int k = 0;
+    if (scores || diagonal == whole_block) {
+      for (; k < depth; k += group) multiply<R, First, registers>(acc, a, b);
+    } else if constexpr (!scores) {
+      // A range of keys, or queries, for each set of registers that see them.
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        const int begin = std::min(depth, column + j * lanes - diagonal), end = begin + lanes;
+        if constexpr (Right == columns::panel) {
+          for (; k < std::min(depth, end); k += group) multiply<R, j, registers>(acc, a, b);
+        } else {
+          for (; k < begin; k += group) a += depth_step, b += b_step;
+          for (; k < (j + 1 < registers ? std::min(depth, end) : depth); k += group)
+            multiply<R, 0, j + 1>(acc, a, b);
+        }
+      });
+    }
+    each([&](auto i, auto j)
+             TESSERA_INLINE_LAMBDA { simd::store<Arch>(c + i * panel_tokens + j * lanes, acc[i][j]); });
+  }
+
+  template <int R, int First, int Last>
+  TESSERA_INLINE static void multiply(reg (&acc)[unsigned(R)][unsigned(registers)], E const*& a,
+                                      E const*& b) {
+    multiply_some_registers<simd::stored_lane<E>, Arch, First, Last>(
+        acc, [&](auto i) TESSERA_INLINE_LAMBDA { return simd::broadcast_lane<Arch>(a + i * row_step); },
+        [&](auto j) TESSERA_INLINE_LAMBDA { return simd::load_lanes<Arch>(b + j * b_register); });
+    a += depth_step;
+    b += b_step;
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/amx_panel_times_panel.hpp
+#ifndef TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
+#define TESSERA_SINGLE_KERNELS_AMX_PANEL_TIMES_PANEL
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// AMX with whole registers: 0 … 3 are sums of 16 columns each.
+class amx_unit : public simd::native_amx {
+ public:
+  amx_unit() : simd::native_amx(shapes) {}
+
+ private:
+  static constexpr simd::amx_shapes shapes = [] {
+    simd::amx_shapes all;
+    for (int r = 0; r < 6; ++r) all.set(r, simd::amx_rows, simd::amx_row_bytes);
+    return all;
+  }();
+};
+
+/// panel_times_panel by AMX, of whole blocks: rows and depth are multiples of 16 and 32, whatever is hidden
+/// counts as zero.
+template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_times_panel {
+  static constexpr int group = 2;
+  static constexpr int depth_step = 32;  // of a register
+
+  static constexpr int pieces(int row_count) { return row_count / simd::amx_rows; }
+
+  [[gnu::noinline]] static void run(amx_unit& unit, E const* a, E const* b, float* c, int row_count,
+                                    int depth, onto start, rows_ahead& soon, int /*diagonal*/,
+                                    float const* factor = nullptr) noexcept {
+    constexpr std::size_t c_bytes = panel_tokens * sizeof(float);
+    for (int row = 0; row < row_count; row += simd::amx_rows, c += simd::amx_rows * panel_tokens) {
+      soon.fetch();
+      if (start == onto::scaled_result) scale(c, factor);
+      unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
+        if (start == onto::nothing)
+          unit.zero<j>();
+        else
+          unit.load<j>(c + j * simd::amx_columns, c_bytes);
+      });
+      for (int k = 0; k < depth; k += depth_step) {
+        if constexpr (Left == rows_are::features) {
+          unit.load<left>(a + row * panel_tokens + k, panel_tokens * sizeof(E));
+        } else {
+          alignas(64) std::uint32_t rows_of_a[simd::amx_rows][unsigned(depth_step / group)];
+          transpose(a + k * panel_tokens + row * group, rows_of_a);
+          unit.load<left>(rows_of_a, sizeof rows_of_a[0]);
+        }
+        unroll<register_columns>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if constexpr (Right == columns::panel)
+            unit.load<right>(b + k * panel_tokens + j * simd::amx_columns * group,
+                             panel_tokens * group * sizeof(E));
+          else
+            unit.load<right>(b + (j * panel_tokens + k) * simd::amx_columns,
+                             simd::amx_columns * group * sizeof(E));
+          unit.multiply_add<j, left, right, E>();
+        });
+      }
+      unroll<register_columns>(
+          [&](auto j) TESSERA_INLINE_LAMBDA { unit.store<j>(c + j * simd::amx_columns, c_bytes); });
+    }
+  }
+
+ private:
+  static constexpr int left = 4, right = 5;
+  static constexpr int register_columns = panel_tokens / simd::amx_columns;
+
+  /// Pairs of features of 16 tokens, feature by feature in a panel, to rows of tokens.
+  TESSERA_INLINE static void transpose(E const* from,
+                                       std::uint32_t (&to)[simd::amx_rows][unsigned(depth_step / group)]) {
+    constexpr int side = simd::lanes<std::uint32_t, Arch>;
+    for (int pair = 0; pair < depth_step / group; pair += side)
+      for (int token = 0; token < simd::amx_rows; token += side)
+        simd::transpose_square<std::uint32_t, Arch>(
+            reinterpret_cast<std::uint32_t const*>(from) + pair * panel_tokens + token, panel_tokens,
+            &to[token][pair], depth_step / group);
+  }
+
+  /// Multiplies 16 rows by a factor for each column.
+  TESSERA_INLINE static void scale(float* c, float const* factor) {
+    using batch = simd::batch<float, Arch>;
+    for (int column = 0; column < panel_tokens; column += int(batch::size)) {
+      const batch by = batch::load_unaligned(factor + column);
+      for (int row = 0; row < simd::amx_rows; ++row) {
+        float* const at = c + row * panel_tokens + column;
+        (batch::load_unaligned(at) * by).store_unaligned(at);
+      }
+    }
+  }
+};
+
+/// The product, and what it keeps, of an engine.
+template <class Arch, class E, engine By, rows_are Left, columns Right>
+using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
+                                             panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
+template <engine By> using unit_of = std::conditional_t<By == engine::amx, amx_unit, no_unit>;
+/// The number of keys, and of queries, of which the products of an engine take multiples.
+template <engine By> constexpr int step_of(int step) { return By == engine::amx ? panel_tokens : step; }
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/attention_scores.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
+#define TESSERA_SINGLE_KERNELS_ATTENTION_SCORES
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+// A score functor changes the scores of attention before the softmax: s, the scaled product of a query and a
+// key, becomes f(s, w), where w depends on the head and on the distance, which is the position of the query
+// minus the position of the key. All pairs of a block on one diagonal have one distance: w is a function of
+// integers, called once for each diagonal, and f an op of registers.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Leaves scores unchanged.
+struct plain_scores {};
+
+template <class Score> inline constexpr bool changes_scores = !std::is_same_v<Score, plain_scores>;
+
+/// For a score s and w = f.term(head, distance), all of them finite:
+///   f(s, w)              the argument of the softmax
+///   f.derivative(s, w)   ∂f/∂s
+/// Both take registers too, as ops do. The term is also computed for distances that no query sees.
+template <class F>
+concept score_functor = !changes_scores<F> || requires(F const& f, double s, std::int64_t distance) {
+  { f.term(0, distance) } -> std::convertible_to<double>;
+  { f(s, s) } -> std::same_as<double>;
+  { f.derivative(s, s) } -> std::same_as<double>;
+};
+
+/// A score functor whose terms have parameters, equally many for each head.
+///   f.parameters()                               number of parameters for each head
+///   f.term_derivative(s, w)                      ∂f/∂w
+///   f.add_gradient(head, distance, dw, to)       adds dw ∂w/∂(parameter) of each parameter of the head
+template <class F>
+concept learned_score_functor =
+    score_functor<F> && requires(F const& f, double s, std::int64_t distance, double* dparameters) {
+      { f.parameters() } -> std::convertible_to<std::int64_t>;
+      { f.term_derivative(s, s) } -> std::same_as<double>;
+      f.add_gradient(0, distance, s, dparameters);
+    };
+
+/// A number for each diagonal of a block of 64 keys and 64 queries.
+template <class Arch, class T> class block_diagonals {
+ public:
+  using batch = simd::batch<T, Arch>;
+
+  /// Calls visit(distance, number) for each diagonal.
+  ///   panels   panel of the queries minus panel of the keys
+  template <class Visit> void for_each(std::int64_t panels, Visit&& visit) {
+    for (int i = 0; i < count; ++i) visit(panels * panel_tokens + i - first_key, number_[i]);
+  }
+  /// The numbers of a key with the queries of a register.
+  TESSERA_INLINE batch load(int key, int lane) const {
+    return batch::load_unaligned(number_ + first_key + lane - key);
+  }
+  TESSERA_INLINE void add(int key, int lane, batch const& value) {
+    (load(key, lane) + value).store_unaligned(number_ + first_key + lane - key);
+  }
+
+ private:
+  static constexpr int first_key = panel_tokens - 1,
+                       count = 2 * panel_tokens;  // one more, for whole registers
+  alignas(64) T number_[count];
+};
+
+/// Replaces block_diagonals that are not needed.
+struct no_diagonals {};
+
+/// The terms of a functor for a block of scores; none for plain scores.
+template <class Arch, class T, class Score>
+using score_terms = std::conditional_t<changes_scores<Score>, block_diagonals<Arch, T>, no_diagonals>;
+/// The sums of gradients by these terms; none without parameters.
+template <class Arch, class T, class Score>
+using score_term_sums =
+    std::conditional_t<learned_score_functor<Score>, block_diagonals<Arch, T>, no_diagonals>;
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/visible_factors.hpp
+#ifndef TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
+#define TESSERA_SINGLE_KERNELS_VISIBLE_FACTORS
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The left operand (rows, 64 tokens) of a product whose columns do not see all tokens: the weight of a token
+/// that a column does not see is 0. Zero times infinity would be not-a-number, so numbers that are not finite
+/// are left out of the product, and added afterwards to the columns that see their token. Such numbers are
+/// rare: without them attention pays one scan of each operand of a block that hides tokens.
+template <class Arch, class P> class visible_factors {
+ public:
+  using T = accumulator_t<P>;
+
+  /// Multiplies all of `values`.
+  explicit visible_factors(P const* values) : values_(values), finite_(values) {}
+  /// Multiplies the finite values, and zeros in place of the others.
+  ///   room   rows · 64 elements, used if some values are not finite
+  visible_factors(P const* values, int rows, P* room) : visible_factors(values) {
+    if (!all_finite(values, rows)) hide(rows, room);
+  }
+
+  /// The operand of the product.
+  P const* finite() const { return finite_; }
+
+  /// Adds the products of the values left out to c (rows, 64).
+  ///   sees(token, column)     whether the column sees the token
+  ///   weight(token, column)   weight of the token for the column
+  template <class Sees, class Weight>
+  void add_hidden(T* c, int rows, Sees const& sees, Weight const& weight) const {
+    if (finite_ != values_) add(c, rows, sees, weight);
+  }
+
+ private:
+  /// Compares bits: floating-point numbers without their signs are ordered like the integers of their bits,
+  /// with infinity and then not-a-number above all others.
+  static bool all_finite(P const* values, int rows) {
+    using bits = std::conditional_t<sizeof(P) == 2, std::int16_t,
+                                    std::conditional_t<sizeof(P) == 4, std::int32_t, std::int64_t>>;
+    using batch = simd::batch<bits, Arch>;
+    static_assert(sizeof(P) == sizeof(bits));
+    constexpr int lanes = int(batch::size), maxima = std::min(4, panel_tokens / lanes);
+    const batch magnitude(std::numeric_limits<bits>::max());
+    batch most[unsigned(maxima)];
+    unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA { most[i] = batch(bits(0)); });
+    for (int at = 0; at < rows * panel_tokens; at += maxima * lanes)
+      unroll<maxima>([&](auto i) TESSERA_INLINE_LAMBDA {
+        batch value;
+        std::memcpy(&value, values + at + i * lanes, sizeof value);
+        most[i] = max(most[i], value & magnitude);
+      });
+    const batch infinity(std::bit_cast<bits>(P(std::numeric_limits<T>::infinity())));
+    bool finite = true;
+    for (batch const& m : most) finite &= !any(m >= infinity);
+    return finite;
+  }
+
+  TESSERA_COLD void hide(int rows, P* room) {
+    std::transform(values_, values_ + rows * panel_tokens, room,
+                   [](P value) { return std::isfinite(T(value)) ? value : P(0); });
+    finite_ = room;
+  }
+
+  template <class Sees, class Weight>
+  TESSERA_COLD void add(T* c, int rows, Sees const& sees, Weight const& weight) const {
+    for (int row = 0; row < rows; ++row)
+      for (int token = 0; token < panel_tokens; ++token) {
+        const T value(values_[row * panel_tokens + token]);
+        if (std::isfinite(value)) continue;
+        for (int column = 0; column < panel_tokens; ++column)
+          if (sees(token, column)) c[row * panel_tokens + column] += value * T(weight(token, column));
+      }
+  }
+
+  P const *values_, *finite_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/attention.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION
+#define TESSERA_SINGLE_KERNELS_ATTENTION
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+#include <type_traits>
+
+// Attention of one head on panels. A panel of the head is (head size, 64 tokens), so the scores of 64 queries
+// (keys, queries) = Kᵀ·Q, and the result (head size, queries) = V·P, are products of one form: elements of
+// the left panel are broadcast, the lanes are queries. No score outlives its block of 64 keys (Dao et al.
+// 2022). If the engine multiplies pairs of elements, sums over features read elements as they are stored. For
+// sums over tokens, two tokens of a feature are packed side by side, a block of keys at a time, and
+// probabilities and gradients of scores are rounded, as flash attention on GPUs does; e^score is summed
+// before rounding, so that log sums are as in float. For other narrow elements operands are widened, a block
+// of keys at a time, and only results are rounded.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// One head of a panel of queries. Panels are (head size, 64); no head shares a lane with another.
+template <class E, class Score = plain_scores> struct attention_operands {
+  using T = accumulator_t<E>;
+  E const* q;           // the panel of the queries
+  E const *k, *v;       // panel 0
+  std::int64_t stride;  // elements from a panel to the next
+  int head_size;
+  T scale;
+  lane_keys const* keys;
+  // The arguments of a score functor.
+  Score const* score = nullptr;
+  int head = 0;
+  std::int64_t panel = 0;  // of the queries
+  live_panels live = {};
+
+  /// The factor that scores in memory still need: a functor has already scaled the scores that it changed.
+  T remaining_scale() const { return changes_scores<Score> ? T(1) : scale; }
+  /// The terms of a block of scores.
+  template <class Terms> void compute_terms([[maybe_unused]] Terms& terms, std::int64_t key_panel) const {
+    if constexpr (changes_scores<Score>)
+      terms.for_each(panel - key_panel,
+                     [&](std::int64_t distance, T& term) { term = T(score->term(head, distance)); });
+  }
+};
+
+/// Numbers of a head's panel widened to accumulators; 0 if elements are accumulators.
+template <class E> constexpr std::int64_t wide_numbers(std::int64_t head_size) {
+  return std::is_same_v<E, accumulator_t<E>> ? 0 : head_size * panel_tokens;
+}
+/// The factors of an operand: the panel itself, or a copy in `room` that is widened.
+template <class Arch, class P, class E>
+TESSERA_INLINE P const* factors(E const* panel, int features, [[maybe_unused]] P* room) {
+  if constexpr (std::is_same_v<P, E>)
+    return panel;
+  else
+    return simd::one_by_one<Arch>(panel, features, room);
+}
+/// The memory for sums that are finally stored at `to`: `to` itself, or `room` if `to` is narrow.
+template <class E> accumulator_t<E>* sums_of(E* to, [[maybe_unused]] accumulator_t<E>* room) {
+  if constexpr (std::is_same_v<E, accumulator_t<E>>)
+    return to;
+  else
+    return room;
+}
+
+template <class E, class Score = plain_scores> struct attention_arguments : attention_operands<E, Score> {
+  using T = accumulator_t<E>;
+  E* y;         // (head size, 64)
+  T* log_sums;  // 64
+  int tokens;   // of this panel, 1 … 64
+  T* scratch;   // attention_scratch(head size) numbers
+  rows_ahead soon;
+};
+/// A block of scores, one of V, then y, q and a block of K or V if they are not stored as T.
+template <class E> constexpr std::int64_t attention_scratch(int head_size) {
+  return panel_tokens * panel_tokens + head_size * panel_tokens + 3 * wide_numbers<E>(head_size);
+}
+
+/// y = V softmax(scale Kᵀ Q), of scores that a functor may change, and log Σ e^score of each query; 0 and
+/// -infinity where a query sees no key. Reads each block of keys once, with a running maximum (Milakov and
+/// Gimelshein 2018).
+template <class Arch, class E, engine By, score_functor Score = plain_scores> struct attention_panel {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using P = factor_of<By, E, Arch>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using values_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
+
+  static void run(attention_arguments<E, Score> const& a) noexcept {
+    T* const scores = a.scratch;
+    P* const visible_room = reinterpret_cast<P*>(scores + panel_tokens * panel_tokens);
+    T* const wide = scores + panel_tokens * panel_tokens + a.head_size * panel_tokens;
+    T* const y = sums_of(a.y, wide);
+    P* const room = reinterpret_cast<P*>(wide + wide_numbers<E>(a.head_size));
+    P const* const q =
+        factors<Arch>(a.q, a.head_size, reinterpret_cast<P*>(wide + 2 * wide_numbers<E>(a.head_size)));
+    P const* const p = reinterpret_cast<P const*>(scores);
+    state now;
+    unit_of<By> unit;
+    onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() * (scores_product::pieces(panel_tokens) + values_product::pieces(a.head_size)));
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, room);
+      scores_product::run(unit, k + scores_product::group * keys.first, q, scores + keys.first * panel_tokens,
+                          keys.last - keys.first, a.head_size, onto::nothing, soon,
+                          keys.diagonal(keys.first));
+      if (keys.masked)
+        online_softmax<true>(a, keys, now);
+      else
+        online_softmax<false>(a, keys, now);
+      P const* const v = simd::one_by_one<Arch>(a.v + panel * a.stride, a.head_size, room);
+      const auto values =
+          keys.masked ? visible_factors<Arch, P>(v, a.head_size, visible_room) : visible_factors<Arch, P>(v);
+      values_product::run(unit, values.finite() + keys.first, p + keys.first * panel_tokens, y, a.head_size,
+                          keys.last - keys.first, start, soon, keys.diagonal(keys.first), now.factor);
+      values.add_hidden(
+          y, a.head_size, [&](int key, int lane) { return a.keys->sees(lane, panel * panel_tokens + key); },
+          [&](int key, int lane) { return p[place_in_panel<P>(key, lane)]; });
+      start = onto::scaled_result;
+    }
+    if (start == onto::nothing) std::fill_n(y, a.head_size * panel_tokens, T(0));
+    finish(a, now, y);
+    simd::store_narrowed<Arch>(y, a.head_size, a.y);
+  }
+
+ private:
+  struct state {
+    // The maximum begins finite, also when scaled, so that no difference of two is not-a-number.
+    alignas(64) T maximum[panel_tokens], sum[panel_tokens], factor[panel_tokens];
+    state() {
+      std::fill_n(maximum, panel_tokens, std::numeric_limits<T>::lowest() / 2);
+      std::fill_n(sum, panel_tokens, T(0));
+    }
+  };
+
+  /// Replaces scores by e^(scale (score - maximum so far)), computed as powers of two with scale · log2 e. A
+  /// functor changes the scores first.
+  template <bool Masked>
+  [[gnu::noinline]] static void online_softmax(attention_arguments<E, Score> const& a, key_block const& keys,
+                                               state& now) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    a.compute_terms(terms, keys.panel);
+    const batch scale(a.remaining_scale() * std::numbers::log2e_v<T>);
+    // The scaled maximum is rounded upwards: no exponent is positive, however large the scores.
+    const batch above = scale * batch(T(0.51) * std::numeric_limits<T>::epsilon());
+    constexpr int group = values_product::group;
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes) {
+      batch maximum[unsigned(registers)], sum[unsigned(registers)];
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        maximum[j] = batch::load_unaligned(now.maximum + lane + j * lanes);
+      });
+      for (int key = keys.first; key < keys.last; ++key) {
+        T* const scores = a.scratch + key * panel_tokens + lane;
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          if (Masked && j < blind) return;
+          batch s = batch::load_unaligned(scores + j * lanes);
+          if constexpr (changes_scores<Score>)
+            s = (*a.score)(s * batch(a.scale), terms.load(key, lane + j * lanes));
+          if constexpr (Masked) s = limits.apply(s, key, lane + j * lanes);
+          if constexpr (Masked || changes_scores<Score>) s.store_unaligned(scores + j * lanes);
+          maximum[j] = max(maximum[j], s);
+        });
+      }
+      unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+        raise(now, lane + j * lanes, maximum[j], scale);
+        maximum[j] = fma(maximum[j], scale, abs(maximum[j]) * above);
+        sum[j] = batch::load_unaligned(now.sum + lane + j * lanes);
+      });
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          const int column = lane + j * lanes;
+          P* const to = reinterpret_cast<P*>(a.scratch) + key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx) std::fill_n(to, group * lanes, P(0));
+            return;
+          }
+          batch p[unsigned(group)];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            T const* const score = a.scratch + (key + i) * panel_tokens + column;
+            p[i] = simd::exp2(fms(batch::load_unaligned(score), scale, maximum[j]));
+            sum[j] = sum[j] + p[i];
+          });
+          simd::store_lanes<simd::numbers::normal>(to, p);
+        });
+      }
+      unroll<registers>([&](auto j)
+                            TESSERA_INLINE_LAMBDA { sum[j].store_unaligned(now.sum + lane + j * lanes); });
+    }
+  }
+
+  /// Raises the maximum of one register of queries, and scales their sum by the factor that follows.
+  [[gnu::noinline]] static void raise(state& now, int lane, batch maximum, batch scale) {
+    const batch factor = simd::exp2((batch::load_unaligned(now.maximum + lane) - maximum) * scale);
+    factor.store_unaligned(now.factor + lane);
+    maximum.store_unaligned(now.maximum + lane);
+    (batch::load_unaligned(now.sum + lane) * factor).store_unaligned(now.sum + lane);
+  }
+
+  static void finish(attention_arguments<E, Score> const& a, state const& now, T* sums) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      const batch sum = batch::load_unaligned(now.sum + lane), zero(T(0));
+      const auto blind = sum == zero;
+      const batch inverse = simd::quotient(batch(T(1)), sum);
+      for (int f = 0; f < a.head_size; ++f) {
+        T* const y = sums + f * panel_tokens + lane;
+        select(blind, zero, batch::load_unaligned(y) * inverse).store_unaligned(y);
+      }
+      const batch log_sum =
+          select(blind, batch(-std::numeric_limits<T>::infinity()),
+                 fma(batch::load_unaligned(now.maximum + lane), batch(a.remaining_scale()), log(sum)));
+      simd::first_lanes(log_sum, std::clamp(a.tokens - lane, 0, lanes)).store_unaligned(a.log_sums + lane);
+    }
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/attention_backward.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#define TESSERA_SINGLE_KERNELS_ATTENTION_BACKWARD
+#include <algorithm>
+#include <cstdint>
+#include <numbers>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Sums for the keys of some consecutive panels at a time: panel p has place p modulo `panels`.
+template <class T> struct key_sums {
+  T* first;
+  std::int64_t stride, panels;
+  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+};
+
+template <class E, class Score = plain_scores>
+struct attention_backward_arguments : attention_operands<E, Score> {
+  using T = accumulator_t<E>;
+  E const *y, *dy;     // (head size, 64)
+  T const* log_sums;   // 64
+  E* dq;               // the panel of the queries
+  key_sums<T> dk, dv;  // this panel of queries adds to them
+  T* scratch;          // attention_backward_scratch(head size) numbers
+  rows_ahead soon;
+  T* dparameters = nullptr;  // of a learned score functor: this panel adds to them; null if not wanted
+};
+/// Three blocks of scores, three operands without hidden tokens, then dq, q, dy and a block of K or V if
+/// these are not stored as T.
+template <class E> constexpr std::int64_t attention_backward_scratch(int head_size) {
+  return 3 * panel_tokens * (panel_tokens + head_size) + 4 * wide_numbers<E>(head_size);
+}
+
+/// The gradients from one head of a panel of queries (Dao et al. 2022, algorithm 4): with P the softmax,
+/// recomputed from its log sums, and D = Σ dy∘y over the features of the head,
+///   dV += dY Pᵀ   dS = scale P∘(Vᵀ dY - D)   dQ = K dS   dK += Q dSᵀ
+/// Where a functor f changes the scores, dS has a factor ∂f/∂s too.
+template <class Arch, class E, engine By, score_functor Score = plain_scores>
+struct attention_backward_panel {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int rows = register_block<T, Arch>::rows;
+  static constexpr int registers = register_block<T, Arch>::registers;
+  using P = factor_of<By, E, Arch>;
+  using scores_product = attention_product<Arch, E, By, rows_are::tokens, columns::panel>;
+  using query_product = attention_product<Arch, E, By, rows_are::features, columns::panel>;
+  using key_product = attention_product<Arch, E, By, rows_are::features, columns::regrouped>;
+  static constexpr int group = key_product::group;
+
+  static void run(attention_backward_arguments<E, Score> const& a) noexcept {
+    T* const scores = a.scratch;
+    T* const products = scores + panel_tokens * panel_tokens;
+    P* const p = reinterpret_cast<P*>(scores);
+    P* const ds = reinterpret_cast<P*>(products);
+    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
+    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
+    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
+    T* const wide = visible_room + 3 * operand;
+    const auto visible = [&](P const* values, int place) {
+      return visible_factors<Arch, P>(values, a.head_size,
+                                      reinterpret_cast<P*>(visible_room + place * operand));
+    };
+    T* const dq = sums_of(a.dq, wide);
+    P* const room = reinterpret_cast<P*>(wide + each);
+    P* const block = room + 2 * each;
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
+    alignas(64) T d[panel_tokens];
+    sum_features(a, d);
+    unit_of<By> unit;
+    onto start = onto::nothing;
+    rows_ahead soon = a.soon;
+    soon.cut(a.keys->panels() *
+             (2 * scores_product::pieces(panel_tokens) + 3 * query_product::pieces(a.head_size)));
+    for (std::int64_t panel = a.keys->first_panel(); panel < a.keys->last_panel(); ++panel) {
+      if (!a.live.contain(panel)) continue;
+      const key_block keys = a.keys->block(panel, step_of<By>(rows));
+      const auto [first, last] = queries(*a.keys, panel);
+      if (first >= last) continue;
+      const int count = keys.last - keys.first, at = keys.first * panel_tokens;
+      P const* const v = factors<Arch>(a.v + panel * a.stride, a.head_size, block);
+      scores_product::run(unit, v + scores_product::group * keys.first, dy_lanes, products + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
+      P const* const k = factors<Arch>(a.k + panel * a.stride, a.head_size, block);
+      scores_product::run(unit, k + scores_product::group * keys.first, q_lanes, scores + at, count,
+                          a.head_size, onto::nothing, soon, keys.diagonal(keys.first));
+      if (keys.masked)
+        differentiate<true>(a, keys, d, scores, products);
+      else
+        differentiate<false>(a, keys, d, scores, products);
+      const auto sees = [&](int lane, int key) { return a.keys->sees(lane, panel * panel_tokens + key); };
+      P const* const keys_one_by_one = simd::one_by_one<Arch>(k, a.head_size, block);
+      const auto visible_k =
+          keys.masked ? visible(keys_one_by_one, 2) : visible_factors<Arch, P>(keys_one_by_one);
+      query_product::run(unit, visible_k.finite() + keys.first, ds + at, dq, a.head_size, count, start, soon,
+                         keys.diagonal(keys.first));
+      visible_k.add_hidden(
+          dq, a.head_size, [&](int key, int lane) { return sees(lane, key); },
+          [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
+      start = onto::result;
+      transpose(p, transposed, keys);
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
+      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+                            [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
+      transpose(ds, transposed, keys);
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+                       a.head_size, last - first, onto::result, soon, keys.diagonal(first));
+      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+                           [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
+    }
+    if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
+    simd::store_narrowed<Arch>(dq, a.head_size, a.dq);
+  }
+
+ private:
+  /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
+  static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
+    const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
+    const auto sees = [&](int lane) {
+      return std::max(keys.low[lane], begin) < std::min(keys.high[lane], end);
+    };
+    int first = 0, last = panel_tokens;
+    while (first < last && !sees(first)) ++first;
+    while (last > first && !sees(last - 1)) --last;
+    constexpr int step = step_of<By>(group);
+    return {first / step * step, round_up(last, step)};
+  }
+
+  static void sum_features(attention_backward_arguments<E, Score> const& a, T* d) {
+    for (int lane = 0; lane < panel_tokens; lane += lanes) {
+      batch sum(T(0));
+      for (int f = 0; f < a.head_size; ++f)
+        sum = fma(simd::load_feature<Arch>(a.y, f, lane), simd::load_feature<Arch>(a.dy, f, lane), sum);
+      sum.store_unaligned(d + lane);
+    }
+  }
+
+  /// Replaces scores by probabilities, and products (Vᵀ dY) by the gradient of the scores. Narrow results
+  /// take the first half of their place.
+  template <bool Masked>
+  [[gnu::noinline]] static void differentiate(attention_backward_arguments<E, Score> const& a,
+                                              key_block const& keys, T const* d, T* scores, T* products) {
+    [[maybe_unused]] const lane_limits<Arch, T> limits(*a.keys, keys.panel);
+    [[maybe_unused]] score_terms<Arch, T, Score> terms;
+    [[maybe_unused]] score_term_sums<Arch, T, Score> dterms;
+    a.compute_terms(terms, keys.panel);
+    if constexpr (learned_score_functor<Score>) dterms.for_each(0, [](std::int64_t, T& sum) { sum = 0; });
+    const batch scale(a.scale), scale_to_two(a.remaining_scale() * std::numbers::log2e_v<T>);
+    alignas(64) T log_sums[panel_tokens];  // to the base of 2
+    for (int i = 0; i < panel_tokens; ++i) log_sums[i] = a.log_sums[i] * std::numbers::log2e_v<T>;
+    for (int lane = 0; lane < panel_tokens; lane += registers * lanes)
+      for (int key = keys.first; key < keys.last; key += group) {
+        const int blind = Masked ? keys.blind_registers(key, lane, lanes) : 0;
+        unroll<registers>([&](auto j) TESSERA_INLINE_LAMBDA {
+          const int column = lane + j * lanes, to = key * panel_tokens + group * column;
+          if (Masked && j < blind) {
+            if constexpr (By == engine::amx)
+              for (T* const values : {scores, products})
+                std::fill_n(reinterpret_cast<P*>(values) + to, group * lanes, P(0));
+            return;
+          }
+          batch p[unsigned(group)], ds[unsigned(group)];
+          unroll<group>([&](auto i) TESSERA_INLINE_LAMBDA {
+            const int at = (key + i) * panel_tokens + column;
+            const batch product = batch::load_unaligned(scores + at);
+            batch score = product, slope = scale;  // ∂score/∂product
+            if constexpr (changes_scores<Score>) {
+              score = (*a.score)(product * scale, terms.load(key + i, column));
+              slope = a.score->derivative(product * scale, terms.load(key + i, column)) * scale;
+            }
+            batch x = fms(score, scale_to_two, batch::load_unaligned(log_sums + column));
+            if constexpr (Masked) x = limits.apply(x, key + i, column);
+            p[i] = simd::exp2(x);
+            // A hidden value may be infinite: zero times infinity would be not-a-number.
+            const auto seen = [&](batch const& value) TESSERA_INLINE_LAMBDA {
+              if constexpr (Masked)
+                return select(limits.see(key + i, column), value, batch(T(0)));
+              else
+                return value;
+            };
+            const batch dp = batch::load_unaligned(products + at) - batch::load_unaligned(d + column);
+            ds[i] = seen(p[i] * slope * dp);
+            if constexpr (learned_score_functor<Score>)
+              dterms.add(
+                  key + i, column,
+                  seen(p[i] * dp * a.score->term_derivative(product * scale, terms.load(key + i, column))));
+          });
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(scores) + to, p);
+          simd::store_lanes<simd::numbers::normal>(reinterpret_cast<P*>(products) + to, ds);
+        });
+      }
+    if constexpr (learned_score_functor<Score>)
+      if (a.dparameters)
+        dterms.for_each(a.panel - keys.panel, [&](std::int64_t distance, T sum) {
+          a.score->add_gradient(a.head, distance, sum, a.dparameters);
+        });
+  }
+
+  /// Transposes (keys, queries) to (queries, keys) in the layout columns::regrouped; keys outside the block
+  /// become zero.
+  [[gnu::noinline]] static void transpose(P* from, P* to, key_block const& keys) {
+    std::fill_n(from, keys.first * panel_tokens, P(0));
+    std::fill(from + keys.last * panel_tokens, from + panel_tokens * panel_tokens, P(0));
+    constexpr int columns = By == engine::amx ? simd::amx_columns : lanes;
+    for (int key = 0; key < panel_tokens * panel_tokens; key += columns * panel_tokens)
+      simd::regroup<columns, Arch>(static_cast<P const*>(from + key),
+                                   reinterpret_cast<simd::stored_lane<P>*>(to + key));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/block_softmax.hpp
+#ifndef TESSERA_SINGLE_KERNELS_BLOCK_SOFTMAX
+#define TESSERA_SINGLE_KERNELS_BLOCK_SOFTMAX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The values of a block row of a matrix in blocks of Rows x Cols, as softmax goes through them: in pieces
+/// that are alike, a block each, so that registers at one position of all pieces hold values of one row, or
+/// of some rows lane by lane. Rows are reduced across lanes once, when all pieces are done. In blocks of one
+/// row all values stand one after the other: they are one piece, all of one row.
+template <class T, class Arch, int Rows, int Cols> struct softmax_row {
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr bool one_row = Rows == 1;
+  static constexpr int positions = one_row ? lanes : round_up(Rows * Cols, lanes);
+
+  block_line blocks;
+
+  std::int64_t pieces() const { return one_row ? 1 : blocks.count; }
+  std::int64_t size() const { return one_row ? std::int64_t(blocks.count) * Cols : Rows * Cols; }
+  std::int64_t padded_size() const { return round_up<std::int64_t>(size(), lanes); }
+  /// Where value e of a block stands in memory of padded pieces.
+  std::int64_t place(int block, int e) const {
+    return std::int64_t(block) * (one_row ? Cols : positions) + e;
+  }
+  static constexpr int position_of(std::int64_t i) { return one_row ? 0 : int(i); }
+
+  /// Calls visit(v, w, position, count) for all registers: from value v of the row on, with `count` values of
+  /// it; from w on in padded pieces.
+  template <class Visit> TESSERA_INLINE void for_each(Visit const& visit) const {
+    for (std::int64_t piece = 0; piece < pieces(); ++piece)
+      for (std::int64_t i = 0; i < size(); i += lanes)
+        visit(piece * size() + i, piece * padded_size() + i, position_of(i),
+              Rows * Cols % lanes == 0 && !one_row ? lanes : int(std::min<std::int64_t>(lanes, size() - i)));
+  }
+
+  template <class E> TESSERA_INLINE static batch load(E const* from, int count, T padding) {
+    if (count == lanes) return simd::load_values<Arch>(from);
+    T numbers[unsigned(lanes)];
+    for (int i = 0; i < lanes; ++i) numbers[i] = i < count ? T(from[i]) : padding;
+    return batch::load_unaligned(numbers);
+  }
+  template <class E> TESSERA_INLINE static void store(batch values, E* to, int count) {
+    if (count == lanes) return simd::store_values<Arch>(to, values);
+    T numbers[unsigned(lanes)];
+    values.store_unaligned(numbers);
+    for (int i = 0; i < count; ++i) to[i] = E(numbers[i]);
+  }
+
+  /// Reduces the positions of each row to one number, and leaves finish(number) at all of them.
+  template <class Combine, class Finish>
+  static void reduce_rows(T* at, Combine const& combine, Finish const& finish) {
+    constexpr int width = one_row ? lanes : Cols;
+    for (int row = 0; row < Rows; ++row, at += width) {
+      T all = at[0];
+      for (int col = 1; col < width; ++col) all = combine(all, at[col]);
+      std::fill_n(at, width, finish(all));
+    }
+  }
+};
+
+/// Values of scratch, in the accumulator, for softmax of block rows of this index.
+template <class T, class Arch, int Rows, int Cols> std::size_t softmax_scratch(block_index const& of) {
+  std::int64_t most = 0;
+  for (int i = 0; i < of.lines(); ++i) {
+    const softmax_row<T, Arch, Rows, Cols> row{of.line(i)};
+    most = std::max(most, row.pieces() * row.padded_size());
+  }
+  return std::size_t(most);
+}
+
+/// Entries of block row `line` that take no part become -infinity: those that overhang the matrix, and, if
+/// `causal`, those right of the diagonal.
+template <class T, class Arch, int Rows, int Cols>
+void hide_entries(block_grid const& of, int line, bool causal, T* values) noexcept {
+  if (!causal && !of.overhangs()) return;
+  const softmax_row<T, Arch, Rows, Cols> row{of.index.line(line)};
+  const std::int64_t first_row = std::int64_t(line) * Rows;
+  const auto last_col = [&](std::int64_t r) { return causal ? std::min(of.cols, r + 1) : of.cols; };
+  for (int b = 0; b < row.blocks.count; ++b) {
+    const std::int64_t first_col = std::int64_t(row.blocks.columns[b]) * Cols;
+    if (first_row + Rows <= of.rows && first_col + Cols <= last_col(first_row)) continue;
+    for (int r = 0; r < Rows; ++r)
+      for (int c = 0; c < Cols; ++c)
+        if (first_row + r >= of.rows || first_col + c >= last_col(first_row + r))
+          values[row.place(b, r * Cols + c)] = -std::numeric_limits<T>::infinity();
+  }
+}
+
+/// p = softmax of s along the rows of some block rows, over their stored entries alone; in place too. A row
+/// whose entries are all hidden or -infinity becomes 0.
+///   scratch   softmax_scratch values
+template <class Arch, int Rows, int Cols, class P, class S>
+void softmax_of_blocks(block_grid const& of, S const* s, P* p, range lines, bool causal,
+                       accumulator_t<P>* scratch) noexcept {
+  using T = accumulator_t<P>;
+  using row_type = softmax_row<T, Arch, Rows, Cols>;
+  using batch = simd::batch<T, Arch>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  alignas(64) T at[unsigned(row_type::positions)];
+  for (int line = lines.first; line < lines.last; ++line) {
+    const row_type row{of.index.line(line)};
+    if (row.blocks.count == 0) continue;
+    const std::int64_t first = row.blocks.first * (Rows * Cols);
+    row.for_each([&](std::int64_t v, std::int64_t w, int, int count) TESSERA_INLINE_LAMBDA {
+      row.load(s + first + v, count, -infinity).store_unaligned(scratch + w);
+    });
+    hide_entries<T, Arch, Rows, Cols>(of, line, causal, scratch);
+
+    std::fill_n(at, row_type::positions, -infinity);
+    row.for_each([&](std::int64_t, std::int64_t w, int position, int) TESSERA_INLINE_LAMBDA {
+      simd::at_least(batch::load_unaligned(scratch + w), batch::load_unaligned(at + position))
+          .store_unaligned(at + position);
+    });
+    row.reduce_rows(
+        at, [](T a, T b) { return a < b ? b : a; }, [](T most) { return most == -infinity ? T(0) : most; });
+
+    alignas(64) T sum[unsigned(row_type::positions)] = {};
+    constexpr T log2_e = T(1.4426950408889634);
+    row.for_each([&](std::int64_t, std::int64_t w, int position, int) TESSERA_INLINE_LAMBDA {
+      const batch x = batch::load_unaligned(scratch + w) - batch::load_unaligned(at + position);
+      const batch power = simd::exp2(x * batch(log2_e));
+      power.store_unaligned(scratch + w);
+      (batch::load_unaligned(sum + position) + power).store_unaligned(sum + position);
+    });
+    row.reduce_rows(sum, [](T a, T b) { return a + b; }, [](T all) { return all == 0 ? T(0) : 1 / all; });
+    row.for_each([&](std::int64_t v, std::int64_t w, int position, int count) TESSERA_INLINE_LAMBDA {
+      row.store(batch::load_unaligned(scratch + w) * batch::load_unaligned(sum + position), p + first + v,
+                count);
+    });
+  }
+}
+
+/// ds = p (dp - the sum over the row of p dp), from the result of softmax and the gradient by it; in place
+/// too.
+template <class Arch, int Rows, int Cols, class D, class P, class G>
+void softmax_gradient_of_blocks(block_index const& of, P const* p, G const* dp, D* ds, range lines) noexcept {
+  using T = accumulator_t<D>;
+  using row_type = softmax_row<T, Arch, Rows, Cols>;
+  using batch = simd::batch<T, Arch>;
+  for (int line = lines.first; line < lines.last; ++line) {
+    const row_type row{of.line(line)};
+    if (row.blocks.count == 0) continue;
+    const std::int64_t first = row.blocks.first * (Rows * Cols);
+    alignas(64) T sum[unsigned(row_type::positions)] = {};
+    row.for_each([&](std::int64_t v, std::int64_t, int position, int count) TESSERA_INLINE_LAMBDA {
+      const batch product = row.load(p + first + v, count, T(0)) * row.load(dp + first + v, count, T(0));
+      (batch::load_unaligned(sum + position) + product).store_unaligned(sum + position);
+    });
+    row.reduce_rows(sum, [](T a, T b) { return a + b; }, [](T all) { return all; });
+    row.for_each([&](std::int64_t v, std::int64_t, int position, int count) TESSERA_INLINE_LAMBDA {
+      const batch d = row.load(dp + first + v, count, T(0)) - batch::load_unaligned(sum + position);
+      row.store(row.load(p + first + v, count, T(0)) * d, ds + first + v, count);
+    });
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/embedding.hpp
+#ifndef TESSERA_SINGLE_KERNELS_EMBEDDING
+#define TESSERA_SINGLE_KERNELS_EMBEDDING
+#include <algorithm>
+#include <cstdint>
+
+// Copies rows of a dense table, stored in blocks, to tokens of panels and back. The loops go by block columns
+// of the table, which are `Block::cols` features of a panel, so that the touched parts of both fit the L1. A
+// row of the table is a column of the panel: squares of `lanes` tokens × `lanes` features are transposed in
+// registers, and the remainder moves number by number.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+template <class Arch, class T, class Block> struct embedding {
+  using sum = accumulator_t<T>;
+
+  /// Address of row `id` of a table at block column `column`.
+  template <class Value>
+  static Value* row(Value* table, std::int64_t block_cols, std::int64_t column, int id) {
+    return table + ((id / Block::rows) * block_cols + column) * Block::elements +
+           id % Block::rows * Block::cols;
+  }
+
+  /// y(:, t) = table(ids[t], :), or += if `accumulates`, for the tokens of a panel and block columns [first,
+  /// last).
+  template <class Value>
+  static void gather(Value const* table, std::int64_t block_cols, std::int32_t const* ids, int tokens,
+                     bool accumulates, T* y, std::int64_t features, int first, int last) noexcept {
+    for (std::int64_t column = first; column < last; ++column) {
+      const std::int64_t feature = column * Block::cols;
+      const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
+      const auto row_of = [&](int t) TESSERA_INLINE_LAMBDA {
+        Value const* const from = row(table, block_cols, column, ids[t]);
+        if (column + 1 < last)
+          simd::prefetch<1>(from + Block::elements);  // this row of the next block column
+        return from;
+      };
+      int t = 0;
+      if (in_tiles && height == Block::cols)
+        for (; t + lanes <= tokens; t += lanes) {
+          Value const* from[unsigned(lanes)];
+          unroll<lanes>([&](auto i) TESSERA_INLINE_LAMBDA { from[i] = row_of(t + i); });
+          for (int f = 0; f < Block::cols; f += lanes) gather_tile(from, f, accumulates, y, feature + f, t);
+        }
+      for (; t < tokens; ++t) {
+        Value const* const from = row_of(t);
+        for_each_feature(y, feature, height, t, [&](int f, T& to) TESSERA_INLINE_LAMBDA {
+          to = T((accumulates ? sum(to) : sum(0)) + sum(from[f]));
+        });
+      }
+    }
+  }
+
+  /// table(ids[t], :) += y(:, t), for the tokens of a panel in ascending order, in one block column.
+  static void scatter(sum* table, std::int64_t block_cols, std::int32_t const* ids, int tokens, T const* y,
+                      std::int64_t features, std::int64_t column) noexcept {
+    const std::int64_t feature = column * Block::cols;
+    const int height = int(std::min<std::int64_t>(Block::cols, features - feature));
+    int t = 0;
+    if (in_tiles && height == Block::cols)
+      for (; t + lanes <= tokens; t += lanes)
+        for (int f = 0; f < Block::cols; f += lanes) {
+          tile all = load_tile(y, feature + f, t);
+          simd::transpose<sum, Arch>(all.r);
+          for (int i = 0; i < lanes; ++i) {
+            sum* const to = row(table, block_cols, column, ids[t + i]) + f;
+            (batch::load_unaligned(to) + batch(all.r[i])).store_unaligned(to);
+          }
+        }
+    for (; t < tokens; ++t) {
+      sum* const to = row(table, block_cols, column, ids[t]);
+      for_each_feature(y, feature, height, t, [&](int f, T from) TESSERA_INLINE_LAMBDA { to[f] += from; });
+    }
+  }
+
+ private:
+  using batch = simd::batch<sum, Arch>;
+  static constexpr int lanes = simd::lanes<sum, Arch>, features_a_lane = element_traits<T>::features_a_lane;
+  static constexpr bool in_tiles = Block::cols % lanes == 0;
+
+  /// A square of `lanes` features × `lanes` tokens: a register for each feature, or for each token.
+  struct tile {
+    simd::reg<sum, Arch> r[unsigned(lanes)];
+  };
+
+  /// Loads the square at (feature, token) of a panel.
+  TESSERA_INLINE static tile load_tile(T const* y, std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      simd::load_features<sum, Arch>(y + (feature + features_a_lane * i) * panel_tokens, token,
+                                     all.r + features_a_lane * i);
+    });
+    return all;
+  }
+
+  /// Copies features f … f + lanes - 1 of `lanes` rows to the square at (feature, token) of a panel.
+  template <class Value>
+  TESSERA_INLINE static void gather_tile(Value const* const (&from)[unsigned(lanes)], int f, bool accumulates,
+                                         T* y, std::int64_t feature, int token) {
+    tile all;
+    unroll<lanes>([&](auto i)
+                      TESSERA_INLINE_LAMBDA { all.r[i] = simd::load_values<Arch>(from[i] + f).data; });
+    simd::transpose<sum, Arch>(all.r);
+    if (accumulates) {
+      const tile old = load_tile(y, feature, token);
+      unroll<lanes>([&](auto i)
+                        TESSERA_INLINE_LAMBDA { all.r[i] = (batch(old.r[i]) + batch(all.r[i])).data; });
+    }
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      batch features[unsigned(features_a_lane)];
+      unroll<features_a_lane>(
+          [&](auto j) TESSERA_INLINE_LAMBDA { features[j] = batch(all.r[features_a_lane * i + j]); });
+      simd::store_lanes<simd::numbers::any>(y + place_in_panel<T>(feature + features_a_lane * i, token),
+                                            features);
+    });
+  }
+
+  /// Calls visit(f, y(feature + f, t)) for the `height` features of a block column: lane by lane if the
+  /// column begins at a lane.
+  template <class Value, class Visit>
+  TESSERA_INLINE static void for_each_feature(Value* y, std::int64_t feature, int height, int t,
+                                              Visit&& visit) {
+    int f = 0;
+    if constexpr (Block::cols % features_a_lane == 0)
+      for (Value* const first = y + place_in_panel<T>(feature, t); f + features_a_lane <= height;
+           f += features_a_lane)
+        for (int i = 0; i < features_a_lane; ++i) visit(f + i, first[f * panel_tokens + i]);
+    for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
+  }
+};
+
+/// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
+///   stride   elements from one panel of x to the next
+template <class T>
+void gather_tokens(T const* x, std::int64_t stride, std::int32_t const* positions, int tokens, T* y,
+                   std::int64_t first, std::int64_t last) noexcept {
+  for (int t = 0; t < tokens; ++t) {
+    T const* const from = x + positions[t] / panel_tokens * stride;
+    for (std::int64_t f = first; f < last; ++f)
+      y[place_in_panel<T>(f, t)] = from[place_in_panel<T>(f, positions[t] % panel_tokens)];
+  }
+}
+
+/// Reverse of gather_tokens, for one panel of x that holds tokens begin … begin + tokens - 1: x(:,
+/// positions[i]) = y(:, i), and zero at all other tokens. Positions ascend.
+///   stride   elements from one panel of y to the next
+template <class T>
+void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positions, std::int64_t count,
+                    std::int64_t begin, int tokens, T* x, std::int64_t first, std::int64_t last) noexcept {
+  const std::int64_t stored = round_up<std::int64_t>(last, element_traits<T>::features_a_lane);
+  std::fill(x + first * panel_tokens, x + stored * panel_tokens, T(0));
+  std::int64_t i = std::lower_bound(positions, positions + count, begin) - positions;
+  for (; i < count && positions[i] < begin + tokens; ++i) {
+    T const* const from = y + i / panel_tokens * stride;
+    for (std::int64_t f = first; f < last; ++f)
+      x[place_in_panel<T>(f, positions[i] - begin)] = from[place_in_panel<T>(f, i % panel_tokens)];
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/outer_products.hpp
+#ifndef TESSERA_SINGLE_KERNELS_OUTER_PRODUCTS
+#define TESSERA_SINGLE_KERNELS_OUTER_PRODUCTS
+#include <cstddef>
+#include <cstdint>
+
+// c = a·b by outer products (Pal et al. 2018, OuterSPACE): each column of a times the row of b leaves
+// products of blocks in memory, a run of them for each block of a; then the runs of each block row are
+// merged.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Where the run of each block of a begins, in blocks; behind the last one where it ends.
+inline void find_runs(block_index const& a, block_index const& b, std::int64_t* starts) noexcept {
+  std::int64_t slot = 0, start = 0;
+  for (int line = 0; line < a.lines(); ++line)
+    for (const int k : a.line(line).all_columns()) {
+      starts[slot++] = start;
+      start += b.line(k).count;
+    }
+  starts[slot] = start;
+}
+
+/// Multiplies some columns of a with the rows of b.
+///   a        by its columns, with slots
+///   starts   from find_runs
+template <class Arch, int Rows, int Inner, int Cols, class A, class B>
+void outer_products(stored_blocks<A> const& a, stored_blocks<B> const& b, std::int64_t const* starts,
+                    accumulator_t<A>* runs, range columns) noexcept {
+  using T = accumulator_t<A>;
+  using blocks = block_times_block<T, Arch, Rows, Inner, Cols>;
+  alignas(64) T left_room[unsigned(blocks::left_size)], right_room[unsigned(Inner * Cols)];
+  for (int k = columns.first; k < columns.last; ++k) {
+    const block_line column = a.index.line(k), row = b.index.line(k);
+    if (row.count == 0) continue;
+    for (int p = 0; p < column.count; ++p) {
+      const std::int64_t slot = column.slot(p);
+      A const* const left_block = a.values + slot * (Rows * Inner);
+      B const* const right_blocks = b.values + row.first * (Inner * Cols);
+      T* const run = runs + starts[slot] * (Rows * Cols);
+      if constexpr (Rows * Inner * Cols == 1) {
+        multiply_number<Arch>(T(*left_block), right_blocks, row.count, run);
+      } else {
+        T const* const left = blocks::prepared(left_block, left_room);
+        for (std::int64_t q = 0; q < row.count; ++q)
+          blocks::template multiply<false>(
+              left, widened<Arch, Inner * Cols>(right_blocks + q * (Inner * Cols), right_room),
+              run + q * (Rows * Cols));
+      }
+    }
+  }
+}
+
+/// Adds up the runs of some block rows in the order of the columns of a: the bits of matrix_product.
+///   a, b      by their rows
+///   scratch   row_sums<Arch, C, Elements>::scratch_bytes(c)
+template <class Arch, int Elements, class C>
+void merge_runs(block_index const& a, block_index const& b, std::int64_t const* starts,
+                accumulator_t<C> const* runs, block_index const& c, C* values, range lines, bool accumulates,
+                std::byte* scratch) noexcept {
+  using T = accumulator_t<C>;
+  row_sums<Arch, C, Elements> sums(c, values, scratch);
+  for (int line = lines.first; line < lines.last; ++line) {
+    sums.begin(line, accumulates);
+    T const* product = runs + starts[a.blocks_before(line)] * Elements;
+    for (const int k : a.line(line).all_columns())
+      for (const int j : b.line(k).all_columns()) {
+        if (T* const to = sums.at(j))
+          for (int e = 0; e < Elements; ++e) to[e] += product[e];
+        product += Elements;
+      }
+    sums.end();
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/kernels/rotary.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ROTARY
+#define TESSERA_SINGLE_KERNELS_ROTARY
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Rotates features a = `feature` (even) and b = `feature` + 1 of the 64 tokens of a panel in place: (a, b)
+/// becomes (a cos - b sin, a sin + b cos).
+///   cosines, sines (64)
+template <class Arch, class E>
+void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cosines,
+                     accumulator_t<E> const* sines) noexcept {
+  using batch = simd::batch<accumulator_t<E>, Arch>;
+  for (int token = 0; token < panel_tokens; token += int(batch::size)) {
+    const batch a = simd::load_feature<Arch>(panel, feature, token);
+    const batch b = simd::load_feature<Arch>(panel, feature + 1, token);
+    const batch cosine = batch::load_unaligned(cosines + token), sine = batch::load_unaligned(sines + token);
+    const batch rotated[2] = {fms(a, cosine, b * sine), fma(a, sine, b * cosine)};
+    E* const to = panel + place_in_panel<E>(feature, token);
+    if constexpr (element_traits<E>::features_a_lane == 1) {
+      rotated[0].store_unaligned(to);
+      rotated[1].store_unaligned(to + panel_tokens);
+    } else {
+      simd::store_lanes<simd::numbers::normal>(to, rotated);
+    }
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/nm_sparsity.hpp
 #ifndef TESSERA_SINGLE_NM_SPARSITY
 #define TESSERA_SINGLE_NM_SPARSITY
 // Matrices in N:M structured sparsity, and their products.
+#endif
+
+// ---- tessera/nn/advise.hpp
+#ifndef TESSERA_SINGLE_NN_ADVISE
+#define TESSERA_SINGLE_NN_ADVISE
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+// Which block size, before anything is built: the three products of a linear layer are timed on this machine,
+// with as few tokens as tell the rest.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Seconds of the three products with a weight W (rows, cols) and some tokens.
+struct product_seconds {
+  double forward = 0;   // y = W x
+  double backward = 0;  // dx = Wᵀ dy
+  double gradient = 0;  // dW = dy xᵀ, sampled at the blocks of W
+  double training() const { return forward + backward + gradient; }
+};
+
+/// What to expect of a weight in blocks of one size.
+struct block_advice {
+  int block_rows, block_cols;
+  engine by;  // what multiplies in y = W x
+  product_seconds seconds;
+};
+
+/// The block sizes for a weight, fastest training first, and the dense weight to compare with.
+struct advice {
+  std::vector<block_advice> blocks;
+  block_advice dense;
+};
+
+namespace detail {
+
+constexpr product_seconds never() {
+  const double infinite = std::numeric_limits<double>::infinity();
+  return {infinite, infinite, infinite};
+}
+
+/// The three products of a weight, timed with some of the tokens: the next ones each time, so that as much
+/// is in the caches as if the products were of all tokens.
+template <element T, class Block> class timed_products {
+  using clock = std::chrono::steady_clock;
+
+ public:
+  timed_products(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                 std::int64_t tokens)
+      : ctx_(ctx), w_(rows, cols, stored), dw_(rows, cols, stored), x_(cols, tokens), y_(rows, tokens) {
+    w_.fill(T(0.01));
+    run(ctx_, x_ = x_ + 1, y_ = y_ + 1);  // memory that was never written is faster to read than any other
+  }
+  void time(std::int64_t tokens, product_seconds& least) {
+    time(tokens, least.forward, [&](auto x, auto y) { run(ctx_, y = w_ * x); });
+    time(tokens, least.backward, [&](auto x, auto y) { run(ctx_, x = transposed(w_) * y); });
+    time(tokens, least.gradient, [&](auto x, auto y) { run(ctx_, dw_ = sampled(y * transposed(x))); });
+  }
+
+ private:
+  template <class Work> void time(std::int64_t tokens, double& least, Work&& work) {
+    if (next_ + tokens > x_.tokens()) next_ = 0;
+    const auto x = slice_tokens(x_, next_, next_ + tokens), y = slice_tokens(y_, next_, next_ + tokens);
+    next_ += tokens;
+    const auto begin = clock::now();
+    work(x, y);
+    least = std::min(least, std::chrono::duration<double>(clock::now() - begin).count());
+  }
+
+  context& ctx_;
+  block_sparse_matrix<T, Block> w_;
+  block_sparse_matrix<accumulator_t<T>, Block> dw_;
+  panel_matrix<T> x_, y_;
+  std::int64_t next_ = 0;
+};
+
+/// Calls round() seven times and more, for 200 ms.
+template <class Round> void repeat(Round&& round) {
+  using clock = std::chrono::steady_clock;
+  const auto begin = clock::now();
+  for (int i = 0; i < 7 || clock::now() - begin < std::chrono::milliseconds(200); ++i) round();
+}
+
+inline void require_tokens_to_time(std::int64_t tokens) {
+  if (tokens < 1) throw shape_error(message("[advise] ", tokens, " tokens: there must be at least one"));
+}
+
+}  // namespace detail
+
+/// The seconds of the three products of a weight with this pattern on the threads of ctx: the least of seven
+/// times each.
+///   T            element of weight and activations; dW is in its accumulator
+///   rows, cols   of the weight; the pattern is that of its blocks
+/// Throws shape_error if the pattern does not fit, or there is no token.
+template <element T, class Block>
+product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                                 std::int64_t tokens) {
+  detail::require_tokens_to_time(tokens);
+  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
+  product_seconds all = detail::never();
+  detail::repeat([&] { products.time(tokens, all); });
+  return all;
+}
+
+/// The same from at most sixteen panels for each thread: beyond these, every token takes as long as one
+/// behind the first four panels.
+template <element T, class Block>
+product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                                 std::int64_t tokens) {
+  const std::int64_t few = 4 * panel_tokens * ctx.concurrency(), more = 4 * few;
+  if (tokens <= more) return measured_seconds<T, Block>(ctx, rows, cols, stored, tokens);
+  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
+  product_seconds a = detail::never(), b = a;
+  detail::repeat([&] { products.time(few, a), products.time(more, b); });  // in turns: clocks change
+  const double times = double(tokens - more) / double(more - few);
+  const auto all = [&](double of_few, double of_more) {
+    return of_more + times * std::max(0.0, of_more - of_few);
+  };
+  return {all(a.forward, b.forward), all(a.backward, b.backward), all(a.gradient, b.gradient)};
+}
+
+/// Which block size to take for a weight of this density, by products with random patterns: see
+/// expected_seconds. The engine follows from element, blocks and CPU.
+///   Blocks   shapes to choose from
+/// Throws option_error if the density is not in (0, 1], shape_error if a size is not positive.
+template <element T, class... Blocks>
+advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density, std::int64_t tokens) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[advise] density is ", density, ": it must be in (0, 1]"));
+  if (rows < 1 || cols < 1)
+    throw shape_error(
+        message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
+  const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
+    block_advice a{Block::rows, Block::cols, engine::fma, {}};
+    const machine on = ctx.runs_on();
+    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
+    const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
+                                          int(ceil_div<std::int64_t>(cols, Block::cols)), share,
+                                          random_stream(0, random_purpose::initial_pattern));
+    const auto index = eval::index_of(stored);
+    using widened = eval::multiplied_as<T, T>;
+    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
+      eval::with_product_engine<T, T, Block>(on, index, tokens, cols, take);
+    else
+      eval::with_product_engine<widened, widened, Block>(on, index, tokens, cols, take);
+    a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
+    return a;
+  };
+  advice all{{of(std::type_identity<Blocks>(), density)...},
+             of(std::type_identity<block_shape<granule>>(), 1)};
+  std::ranges::sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
+  return all;
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/nn/alibi.hpp
@@ -30351,6 +28568,567 @@ template <element T> class destination {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/statements/attention_heads.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION_HEADS
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION_HEADS
+#include <algorithm>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The heads of an attention: as many of keys and values as of queries, or fewer, each for a group of
+/// consecutive heads of queries (grouped-query attention: Ainslie et al. 2023).
+struct attention_heads {
+  int queries, keys;
+
+  attention_heads(int all) : queries(all), keys(all) {}
+  /// Throws option_error.
+  attention_heads(int of_queries, int of_keys);
+
+  /// Heads of queries for each of keys.
+  int group() const { return queries / keys; }
+  /// Those in qkv.
+  int all() const { return queries + 2 * keys; }
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY attention_heads::attention_heads(int of_queries, int of_keys)
+    : queries(of_queries), keys(of_keys) {
+  if (queries >= 1 && keys >= 1 && queries % keys == 0) return;
+  int below = std::clamp(keys, 1, std::max(1, queries)), above = below;
+  while (queries % below != 0) --below;
+  while (above < queries && queries % above != 0) ++above;
+  throw option_error(message("[attention] ", queries, " heads of queries and ", keys,
+                             " of keys and values: the latter must divide the former: make them ", below,
+                             below == above ? message("") : message(" or ", above)));
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/mask.hpp
+#ifndef TESSERA_SINGLE_TENSOR_MASK
+#define TESSERA_SINGLE_TENSOR_MASK
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The keys of its sequence that a query sees: all keys, or the keys up to its own position.
+enum class mask { bidirectional, causal };
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/attention_shape.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION_SHAPE
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION_SHAPE
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <vector>
+
+// The keys that queries see, and the place of a head's rows.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
+/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
+/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
+///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
+///            multiples of 64 tokens
+struct visible_keys {
+  mask order;
+  std::span<pattern const> blocks;
+
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
+      : order(of_sequence), blocks(blocks_of_heads) {}
+};
+
+using kernels::learned_score_functor;
+using kernels::plain_scores;
+using kernels::score_functor;
+
+namespace eval {
+
+/// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
+inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+  kernels::lane_keys keys;
+  std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
+  for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
+    if (token >= layout.tokens()) {
+      keys.set(lane, 0, 0);
+      continue;
+    }
+    while (token >= layout.end(sequence)) ++sequence;
+    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
+    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+  }
+  return keys;
+}
+
+/// Panels first … last - 1.
+struct panel_range {
+  std::int64_t first, last;
+};
+/// The panels of all sequences that have a token in a panel.
+inline panel_range panels_of_sequences(sequences const& layout, std::int64_t panel) {
+  const std::int64_t token = panel * panel_tokens;
+  const std::int64_t last = std::min(token + panel_tokens, layout.tokens()) - 1;
+  return {layout.begin(layout.sequence_of(token)) / panel_tokens,
+          ceil_div<std::int64_t>(layout.end(layout.sequence_of(last)), panel_tokens)};
+}
+/// The largest number of panels_of_sequences for the panels [first, last).
+inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first, std::int64_t last) {
+  std::int64_t most = 0;
+  for (std::int64_t panel = first; panel < last; ++panel) {
+    const panel_range seen = panels_of_sequences(layout, panel);
+    most = std::max(most, seen.last - seen.first);
+  }
+  return most;
+}
+
+/// The panels whose keys the queries of a panel may see.
+inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+  const std::int64_t first = panel * panel_tokens;
+  const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
+  const std::int64_t sequence = layout.sequence_of(last);
+  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
+  if (seen == mask::causal) end = std::min(end, last + 1);
+  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+}
+
+/// The score functor of a statement without one.
+inline constexpr plain_scores scores_as_they_are;
+
+/// Panels ahead whose rows of one head stay in the L2 beside the rows in use.
+inline constexpr int most_panels_ahead = 8;
+
+/// The arguments of attention and of its backward, and their checks.
+template <class T, class Score = plain_scores> struct attention_shape {
+  using sum = accumulator_t<T>;
+  panel_matrix<T> const* qkv;
+  sequences const* layout;
+  attention_heads heads;
+  visible_keys seen;
+  Score const* score;
+
+  int head_size() const { return int(qkv->features() / heads.all()); }
+  /// Features of y.
+  std::int64_t hidden() const { return std::int64_t(heads.queries) * head_size(); }
+  /// The first features in qkv of a head of queries, and of its keys and values.
+  std::array<std::int64_t, 3> rows_of(std::int64_t head) const {
+    const std::int64_t key = heads.queries + head / heads.group(), size = head_size();
+    return {head * size, key * size, (key + heads.keys) * size};
+  }
+  /// Parameters of a learned score functor for each head, else 0.
+  std::int64_t parameters() const {
+    if constexpr (learned_score_functor<Score>)
+      return score->parameters();
+    else
+      return 0;
+  }
+
+  void check(const char* operation) const {
+    if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
+      throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
+                                heads.queries, " heads of queries and ", heads.keys,
+                                " of keys and values: it needs a multiple of ", std::max(3, heads.all()),
+                                ", and at least one head"));
+    if (head_size() % element_traits<T>::features_a_lane != 0)
+      throw shape_error(message("[", operation, "] ", heads.queries, " heads of ", head_size(),
+                                " features: in ", element_traits<T>::name,
+                                " two features share a lane, so that a head needs ", "an even number"));
+    if (layout->tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
+                                layout->tokens()));
+    if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
+    if (!seen.blocks.empty()) check_blocks(operation);
+  }
+  template <class E>
+  void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
+    if (x.features() != features || x.tokens() != qkv->tokens())
+      throw shape_error(message("[", operation, "] ", name, " is (", x.features(), " features, ", x.tokens(),
+                                " tokens) but should be (", features, ", ", qkv->tokens(), ")"));
+  }
+
+  kernels::attention_operands<T, Score> operands(int head, std::int64_t panel,
+                                                 kernels::lane_keys const& keys) const {
+    const auto rows = rows_of(head);
+    return {qkv->panel(panel) + rows[0] * panel_tokens,
+            qkv->data() + rows[1] * panel_tokens,
+            qkv->data() + rows[2] * panel_tokens,
+            qkv->panel_stride(),
+            head_size(),
+            sum(1 / std::sqrt(double(head_size()))),
+            &keys,
+            score,
+            head,
+            panel,
+            live(head, panel)};
+  }
+  /// The panels of keys that a panel of queries visits, for one head.
+  kernels::live_panels live(int head, std::int64_t panel) const {
+    if (seen.blocks.empty()) return {};
+    const std::int64_t first = layout->begin(layout->sequence_of(panel * panel_tokens)) / panel_tokens;
+    const auto row = seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(head)].row(int(panel - first));
+    return {false, row.data(), int(row.size()), first};
+  }
+  /// The rows of a head of queries in a panel of qkv and of tensors as y and dqkv.
+  template <class... X>
+  kernels::rows_ahead rows_ahead(int head, std::int64_t panel, X const&... others) const {
+    kernels::rows_ahead soon;
+    soon.bytes = std::size_t(head_size()) * panel_tokens * sizeof(T);
+    const auto rows = rows_of(head);
+    const auto add = [&](panel_matrix<T> const& x) {
+      for (int part = 0; part < (x.features() == qkv->features() ? 3 : 1); ++part)
+        soon.add(x.panel(panel) + rows[std::size_t(part)] * panel_tokens);
+    };
+    add(*qkv);
+    (add(others), ...);
+    return soon;
+  }
+  /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
+  template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
+    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    if (seen.blocks.empty()) return visit(keys);
+    const kernels::live_panels among = live(head, panel);
+    for (std::int64_t p = keys.first; p < keys.last; ++p)
+      if (among.contain(p)) visit(panel_range{p, p + 1});
+  }
+  /// Multiply-adds of `products` products of a panel of queries with the keys that it visits, for one head.
+  std::int64_t multiplies(int head, std::int64_t panel, int products) const {
+    std::int64_t panels = 0;
+    for_each_visited(head, panel, [&](panel_range keys) { panels += keys.last - keys.first; });
+    return products * panels * panel_tokens * panel_tokens * head_size();
+  }
+  /// Lists `rows` rows of a tensor, from feature `first` on, in some panels.
+  template <class E>
+  void touch(std::vector<touched_bytes>& list, panel_matrix<E> const& x, std::int64_t first,
+             std::int64_t rows, panel_range panels) const {
+    for (std::int64_t p = panels.first; p < panels.last; ++p)
+      list.push_back(part_of_panel<E>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(p)), first,
+                                      first + rows, tokens_of(p, x.tokens())));
+  }
+
+ private:
+  TESSERA_COLD void check_blocks(const char* operation) const {
+    if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
+      throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
+                                heads.queries, " heads of queries: give one for each, or one for all"));
+    for (std::int64_t s = 0; s < layout->count(); ++s) {
+      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+        throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
+                                  ": with visible blocks sequences begin at multiples of ", panel_tokens));
+      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
+        pattern const& p = seen.blocks[head];
+        if (p.block_rows() < blocks || p.block_cols() < blocks)
+          throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
+                                    p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
+                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
+                                    " blocks of ", panel_tokens));
+      }
+    }
+  }
+};
+
+}  // namespace eval
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/attention.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ATTENTION
+#define TESSERA_SINGLE_STATEMENTS_ATTENTION
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+namespace eval {
+
+/// with_engine for attention: AMX sums over whole registers of 32 features.
+template <class T, class Use> void with_attention_engine(machine on, int head_size, Use&& use) {
+  if (head_size % 32 != 0) on.engines.forbid(engine::amx);
+  with_engine<T, T, engine::pairs, sizeof(T) == 2 ? engine::amx : engine::fma>(on, static_cast<Use&&>(use));
+}
+
+/// Computes attention. A tile is one head of a panel of queries.
+template <class T, engine By, class Score> struct attention_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
+  operand scratch;
+
+  std::int64_t tiles() const { return shape.heads.queries * y->panels(); }
+
+  void compute(tile const& t) const noexcept {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+    // The next tile whose rows are not in use yet.
+    const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
+    kernels::attention_panel<simd::native, T, By, Score>::run(
+        {shape.operands(int(head), panel, keys), y->panel(panel) + head * shape.head_size() * panel_tokens,
+         log_sums->panel(panel) + head * panel_tokens, tokens_of(panel, y->tokens()), t.address<sum>(scratch),
+         next < tiles() ? shape.rows_ahead(int(next / y->panels()), next % y->panels(), *y)
+                        : kernels::rows_ahead{}});
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
+    const std::int64_t size = shape.head_size();
+    const panel_range own{panel, panel + 1};
+    const auto rows = shape.rows_of(head);
+    shape.touch(d.reads, *shape.qkv, rows[0], size, own);
+    for (const int part : {1, 2})
+      shape.for_each_visited(int(head), panel, [&](panel_range keys) {
+        shape.touch(d.reads, *shape.qkv, rows[std::size_t(part)], size, keys);
+      });
+    shape.touch(d.writes, *y, head * size, size, own);
+    shape.touch(d.writes, *log_sums, head, 1, own);
+    d.multiplies += shape.multiplies(int(head), panel, 2);
+  }
+};
+
+template <class T, class Score>
+struct [[nodiscard(
+    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
+  using statement_tag = void;
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T>* y;
+  panel_matrix<sum>* log_sums;
+
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention");
+    shape.check("attention", "y", *y, shape.hidden());
+    shape.check("attention", "log_sums", *log_sums, shape.heads.queries);
+    if (static_cast<void const*>(y) == log_sums)
+      throw shape_error("[attention] y and log_sums are the same tensor: give two");
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("attention", cut::lines);
+    s.writes(all_of(*y));
+    s.writes(all_of(*log_sums));
+    s.reads(all_of(*shape.qkv));
+    s.tiles = int(shape.heads.queries * y->panels());
+    const operand scratch =
+        p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
+      p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
+    });
+  }
+};
+
+/// Computes the gradients of attention. A tile is one head of keys, with its heads of queries, of a group of
+/// panels: panels outside the group share no sequence with it, so no other tile adds to its gradients.
+template <class T, engine By, class Score> struct attention_backward_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
+  panel_matrix<T>* dqkv;
+  operand scratch;
+  operand dparameters;  // a row for each group of panels, head by head; stride 0 if not wanted
+
+  std::int64_t panel_group(tile const& t) const { return t.index / shape.heads.keys; }
+  panel_range panels_of(tile const& t) const {
+    const auto bounds = shape.layout->panel_groups().subspan(std::size_t(panel_group(t)), 2);
+    return {bounds[0], bounds[1]};
+  }
+  range queries_of(tile const& t) const {
+    const int first = int(t.index % shape.heads.keys) * shape.heads.group();
+    return {first, first + shape.heads.group()};
+  }
+
+  void compute(tile const& t) const noexcept {
+    const range heads = queries_of(t);
+    const int size = shape.head_size();
+    const panel_range panels = panels_of(t);
+    const auto rows = shape.rows_of(heads.first);
+    sum* const room = t.address<sum>(scratch);
+    kernels::key_sums<sum> sums[2];  // dk and dv
+    for (int part = 0; part < 2; ++part)
+      if constexpr (std::is_same_v<T, sum>) {
+        sums[part] = {dqkv->data() + rows[std::size_t(1 + part)] * panel_tokens, dqkv->panel_stride(),
+                      dqkv->panels()};
+      } else {
+        const std::int64_t numbers = kernels::wide_numbers<T>(size);
+        sums[part] = {room + kernels::attention_backward_scratch<T>(size) + part * numbers, 2 * numbers,
+                      most_panels_seen(*shape.layout, panels.first, panels.last)};
+      }
+    const auto dparameters_of = [&](int head) -> sum* {
+      if (dparameters.stride == 0) return nullptr;
+      return t.address<sum>(dparameters, panel_group(t)) + head * shape.parameters();
+    };
+    for (int head = heads.first; head < heads.last && dparameters.stride > 0; ++head)
+      std::fill_n(dparameters_of(head), shape.parameters(), sum(0));
+    // No later query sees panels before `complete`: their gradients are stored. Panels complete … begun - 1
+    // have sums.
+    std::int64_t begun = panels.first, complete = panels.first;
+    const auto complete_until = [&](std::int64_t panel) {
+      for (; complete < panel; ++complete)
+        for (int part = 0; part < 2; ++part)
+          simd::store_narrowed<simd::native>(
+              sums[part].of(complete), size,
+              dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
+    };
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
+      const panel_range seen = panels_of_sequences(*shape.layout, panel);
+      complete_until(seen.first);
+      for (; begun < seen.last; ++begun)
+        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+      for (int head = heads.first; head < heads.last; ++head) {
+        // Prefetches for the next head, unless that would evict rows that this head still needs.
+        kernels::rows_ahead soon;
+        if (head + 1 < shape.heads.queries && panels.last - panels.first <= most_panels_ahead)
+          soon = shape.rows_ahead(head + 1, panel, *y, *dy, *dqkv);
+        const std::int64_t row = std::int64_t(head) * size * panel_tokens;
+        kernels::attention_backward_panel<simd::native, T, By, Score>::run(
+            {shape.operands(head, panel, keys), y->panel(panel) + row, dy->panel(panel) + row,
+             log_sums->panel(panel) + head * panel_tokens, dqkv->panel(panel) + row, sums[0], sums[1], room,
+             soon, dparameters_of(head)});
+      }
+    }
+    complete_until(panels.last);
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    const panel_range panels = panels_of(t);
+    const range heads = queries_of(t);
+    const std::int64_t size = shape.head_size();
+    const auto rows = shape.rows_of(heads.first);
+    for (const int part : {0, 1, 2}) {
+      const std::int64_t first = rows[std::size_t(part)], features = part == 0 ? heads.size() * size : size;
+      shape.touch(d.reads, *shape.qkv, first, features, panels);
+      shape.touch(d.writes, *dqkv, first, features, panels);
+    }
+    for (auto const* x : {y, dy}) shape.touch(d.reads, *x, heads.first * size, heads.size() * size, panels);
+    shape.touch(d.reads, *log_sums, heads.first, heads.size(), panels);
+    const std::int64_t bytes = shape.parameters() * std::int64_t(sizeof(sum));
+    if (dparameters.stride > 0)
+      d.write({dparameters.owner,
+               dparameters.at + dparameters.stride * std::size_t(panel_group(t)) +
+                   std::size_t(heads.first * bytes),
+               heads.size() * bytes});
+    for (std::int64_t panel = panels.first; panel < panels.last; ++panel)
+      for (int head = heads.first; head < heads.last; ++head)
+        d.multiplies += shape.multiplies(head, panel, 5);
+  }
+};
+
+template <class T, class Score>
+struct [[nodiscard(
+    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
+  using statement_tag = void;
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  panel_matrix<T> const* y;
+  panel_matrix<sum> const* log_sums;
+  panel_matrix<T> const* dy;
+  panel_matrix<T>* dqkv;
+  feature_vector<sum>* dparameters;  // null if not wanted
+
+  /// Throws shape_error.
+  void check() const {
+    shape.check("attention_backward");
+    shape.check("attention_backward", "y", *y, shape.hidden());
+    shape.check("attention_backward", "log_sums", *log_sums, shape.heads.queries);
+    shape.check("attention_backward", "dy", *dy, shape.hidden());
+    shape.check("attention_backward", "dqkv", *dqkv, shape.qkv->features());
+    if (dqkv == shape.qkv)
+      throw shape_error("[attention_backward] dqkv is qkv itself: the gradient cannot be computed in place");
+    if (dparameters && dparameters->size() != shape.heads.queries * shape.parameters())
+      throw shape_error(message("[attention_backward] dparameters has ", dparameters->size(),
+                                " numbers but should have ", shape.heads.queries * shape.parameters(), ": ",
+                                shape.parameters(), " for each of ", shape.heads.queries, " heads"));
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("attention backward", cut::lines);
+    const int groups = int(shape.layout->panel_groups().size()) - 1;
+    s.tiles = shape.heads.keys * groups;
+    s.writes(all_of(*dqkv));
+    for (auto* read : {shape.qkv, y, dy}) s.reads(all_of(*read));
+    s.reads(all_of(*log_sums));
+    // Wide sums of the gradients of keys and values: 1 MiB for head size 64 and 2048 tokens.
+    const std::int64_t wide =
+        2 * kernels::wide_numbers<T>(shape.head_size()) * most_panels_seen(*shape.layout, 0, dqkv->panels());
+    const operand scratch = p.worker_memory(
+        std::size_t(kernels::attention_backward_scratch<T>(shape.head_size()) + wide) * sizeof(sum));
+    operand rows{};
+    if (dparameters && dparameters->size() > 0) {
+      const std::size_t row = std::size_t(dparameters->size()) * sizeof(sum);
+      rows = p.run_memory(row * std::size_t(groups), row);
+      rows.touches = footprint::everything;
+      s.writes(rows);
+    }
+    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+      if constexpr (By == engine::amx) s.around = &around_amx;
+      p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
+    });
+    if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);
+  }
+};
+
+}  // namespace eval
+
+/// y = V softmax(Kᵀ Q / √d), head by head and sequence by sequence.
+///   qkv (3 hidden, tokens)    the features of q, then of k, then of v; of each, head h has features
+///                             h d … (h + 1) d - 1 with d = hidden / heads. Of fewer heads of keys and values
+///                             than of queries: ((queries + 2 keys) d, tokens)
+///   y (hidden, tokens)        zero where a query sees no key
+///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
+///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   score                     changes the scores before the softmax
+/// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
+/// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to
+/// T before sums over tokens: each product has a relative error of unit_roundoff<T>, log_sums none. Throws
+/// shape_error, also if heads would share lanes. All arguments are held by reference until run.
+template <element T, score_functor Score = plain_scores>
+auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
+               panel_matrix<T>& y, panel_matrix<accumulator_t<T>>& log_sums,
+               Score const& score = eval::scores_as_they_are) {
+  const eval::attention_statement<T, Score> statement{{&qkv, &layout, heads, seen, &score}, &y, &log_sums};
+  statement.check();
+  return statement;
+}
+
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
+/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
+/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
+/// Throws shape_error. All are held by reference until run.
+template <element T, score_functor Score = plain_scores>
+auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
+                        panel_matrix<accumulator_t<T>> const& log_sums, panel_matrix<T> const& dy,
+                        sequences const& layout, attention_heads heads, visible_keys seen,
+                        panel_matrix<T>& dqkv, Score const& score = eval::scores_as_they_are,
+                        feature_vector<accumulator_t<T>>* dparameters = nullptr) {
+  const eval::attention_backward_statement<T, Score> statement{
+      {&qkv, &layout, heads, seen, &score}, &y, &log_sums, &dy, &dqkv, dparameters};
+  statement.check();
+  return statement;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/nn/model_size.hpp
 #ifndef TESSERA_SINGLE_NN_MODEL_SIZE
 #define TESSERA_SINGLE_NN_MODEL_SIZE
@@ -30759,6 +29537,183 @@ struct transformer_config {
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/statements/rotary.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ROTARY
+#define TESSERA_SINGLE_STATEMENTS_ROTARY
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i
+/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns
+/// are.
+template <element T> class rotary_positions {
+ public:
+  /// No positions: nothing is rotated.
+  rotary_positions() = default;
+  /// A table for the positions 0 … count - 1. Throws option_error.
+  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000) {
+    if (head_size < 2 || head_size % 2 != 0)
+      throw option_error(message("[rotary] a head has ", head_size,
+                                 " features, of which pairs are rotated: make ", "it ",
+                                 std::max(2, head_size + 1)));
+    if (count < 1) throw option_error(message("[rotary] ", count, " positions: there must be at least one"));
+    if (!(base > 0)) throw option_error(message("[rotary] the base is ", base, ": it must be positive"));
+    table of{head_size, count, base, {}, {}};
+    for (int i = 0; i < head_size; i += 2)
+      for (std::int64_t p = 0; p < count; ++p) {
+        const double angle = double(p) * std::pow(base, -double(i) / head_size);
+        of.cosines.push_back(T(std::cos(angle)));
+        of.sines.push_back(T(std::sin(angle)));
+      }
+    table_ = std::make_shared<table const>(std::move(of));
+  }
+
+  explicit operator bool() const { return table_ != nullptr; }
+  int head_size() const { return table_ ? table_->head_size : 0; }
+  std::int64_t count() const { return table_ ? table_->count : 0; }
+  /// The base, or 0 without positions.
+  double base() const { return table_ ? table_->base : 0; }
+  /// For features 2 pair and 2 pair + 1: (count).
+  T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
+  T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
+
+ private:
+  struct table {
+    int head_size;
+    std::int64_t count;
+    double base;
+    std::vector<T> cosines, sines;  // (head_size / 2, count)
+  };
+  std::shared_ptr<table const> table_;
+};
+
+namespace eval {
+
+/// The direction of a rotation.
+enum class rotation { forward, backward };
+
+/// Rotates heads in place. A tile is a panel, or a range of its heads of q and k.
+template <class T> struct rotary_body {
+  using angle = accumulator_t<T>;
+  operand x;
+  sequences const* layout;
+  rotary_positions<angle> const* positions;
+  int heads;  // of q and k together: the first ones of qkv
+  rotation way;
+
+  void compute(tile const& t) const noexcept {
+    const int live = tokens_of(t.index, layout->tokens()), size = positions->head_size();
+    const range h = part_of(heads, t.part, t.parts);
+    T* const panel = t.address<T>(x);
+    for (int pair = 0; pair < size / 2; ++pair) {
+      alignas(64) angle cosines[panel_tokens] = {}, sines[panel_tokens] = {};
+      for_each_piece(t.index * panel_tokens, live, [&](int lane, int count, std::int64_t position) {
+        std::copy_n(positions->cosines(pair) + position, count, cosines + lane);
+        std::copy_n(positions->sines(pair) + position, count, sines + lane);
+      });
+      if (way == rotation::backward)
+        for (angle& sine : sines) sine = -sine;
+      for (int head = h.first; head < h.last; ++head)
+        kernels::rotate_features<simd::native>(panel, std::int64_t(head) * size + 2 * pair, cosines, sines);
+    }
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range h = part_of(heads, t.part, t.parts);
+    const std::int64_t size = positions->head_size();
+    d.write(part_of_panel<T>(x.owner, place_of(x, t), h.first * size, h.last * size,
+                             tokens_of(t.index, layout->tokens())));
+    d.read(d.writes.back());
+  }
+
+ private:
+  /// Calls visit(lane, count, position) for each sequence in a panel: `count` tokens from lane `lane` on, the
+  /// first at `position` in the sequence.
+  template <class Visit> void for_each_piece(std::int64_t token, int live, Visit&& visit) const {
+    std::int64_t sequence = layout->sequence_of(token);
+    for (int lane = 0; lane < live; ++sequence) {
+      const int count = int(std::min<std::int64_t>(live - lane, layout->end(sequence) - token));
+      if (count > 0) visit(lane, count, token - layout->begin(sequence));
+      lane += count;
+      token += count;
+    }
+  }
+};
+
+template <class T>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] rotary_statement {
+  using statement_tag = void;
+  panel_matrix<T>* qkv;
+  sequences const* layout;
+  attention_heads heads;
+  rotary_positions<accumulator_t<T>> const* positions;
+  rotation way;
+
+  /// Throws shape_error.
+  void check() const {
+    const std::int64_t features = std::int64_t(heads.all()) * positions->head_size();
+    if (heads.queries < 1 || qkv->features() != features)
+      throw shape_error(message("[rotary] qkv has ", qkv->features(), " features but ", heads.queries,
+                                " heads of queries and ", heads.keys,
+                                " of keys and values, with positions for ", positions->head_size(),
+                                " features, need ", features));
+    if (layout->tokens() != qkv->tokens())
+      throw shape_error(
+          message("[rotary] qkv has ", qkv->tokens(), " tokens but the sequences ", layout->tokens()));
+    for (std::int64_t s = 0; s < layout->count(); ++s)
+      if (layout->length(s) > positions->count())
+        throw shape_error(message("[rotary] sequence ", s, " has ", layout->length(s),
+                                  " tokens but there are ", positions->count(), " positions"));
+  }
+
+  void lower(plan& p) const {
+    check();
+    static_assert(
+        sizeof(T) > 1,
+        "[rotary] pairs of features are rotated in place, of float, double, bfloat16 or float16: an "
+        "activation of 8 bits is stored after that");
+    if constexpr (sizeof(T) > 1) {
+      step_draft s("rotary", cut::panels);
+      s.tiles = int(qkv->panels());
+      s.most_parts = heads.queries + heads.keys;
+      const operand to = s.writes(by_panel(*qkv));
+      s.reads(to);
+      p.add(s, rotary_body<T>{to, layout, positions, s.most_parts, way});
+    }
+  }
+};
+
+}  // namespace eval
+
+/// Rotates the heads of q and k, in place, by the positions of tokens in their sequences.
+///   qkv   as `attention` takes it
+/// Throws shape_error. All arguments are held by reference until run.
+template <element T>
+auto rotary(panel_matrix<T>& qkv, sequences const& layout, attention_heads heads,
+            rotary_positions<accumulator_t<T>> const& positions) {
+  const eval::rotary_statement<T> statement{&qkv, &layout, heads, &positions, eval::rotation::forward};
+  statement.check();
+  return statement;
+}
+
+/// The backward of `rotary`, in place: turns the gradient by its output into the gradient by its input, by
+/// rotating back.
+template <element T>
+auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, attention_heads heads,
+                     rotary_positions<accumulator_t<T>> const& positions) {
+  const eval::rotary_statement<T> statement{&dqkv, &layout, heads, &positions, eval::rotation::backward};
+  statement.check();
+  return statement;
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/nn/attention.hpp
@@ -31232,6 +30187,313 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/statements/embedding.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_EMBEDDING
+#define TESSERA_SINGLE_STATEMENTS_EMBEDDING
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+// Statements that move whole tokens: rows of a table to tokens and back, chosen tokens to a smaller
+// activation and back. Every result has one writer and a fixed order of sums. Indices are held by reference
+// and must live until the end of the run.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+/// The bytes of a row of a table in some of its block columns.
+template <class Value, class Block>
+touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
+  const std::int64_t at =
+      (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
+  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
+          Block::cols * std::int64_t(sizeof(Value)), some.size(),
+          Block::elements * std::int64_t(sizeof(Value))};
+}
+
+/// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
+template <class T, class Value, class Block> struct row_gathering_body {
+  operand y, table;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int block_cols;  // of the table
+  bool accumulates;
+
+  void compute(tile const& t) const noexcept {
+    const range l = part_of(block_cols, t.part, t.parts);
+    kernels::embedding<simd::native, T, Block>::gather(
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
+        accumulates, t.address<T>(y), features, l.first, l.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range l = part_of(block_cols, t.part, t.parts);
+    const int live = tokens_of(t.index, tokens);
+    for (int i = 0; i < live; ++i)
+      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
+    const touched_bytes panel =
+        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
+                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
+    d.write(panel);
+    if (accumulates) d.read(panel);
+  }
+};
+
+/// Rows of a table += tokens of y. A tile owns a block column of the whole table.
+template <class T, class Value, class Block> struct row_scattering_body {
+  operand table, y;
+  std::int64_t features, tokens;
+  std::int32_t const* ids;
+  int block_cols;
+
+  void compute(tile const& t) const noexcept {
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      kernels::embedding<simd::native, T, Block>::scatter(
+          t.address<Value>(table), block_cols, ids + panel * panel_tokens, tokens_of(panel, tokens),
+          t.address<T const>(y, panel), features, t.index);
+  }
+  void describe(tile const& t, task_description& d) const {
+    const auto column = int(t.index);
+    std::vector<std::int32_t> rows(ids, ids + tokens);
+    std::ranges::sort(rows);
+    const auto repeated = std::ranges::unique(rows);
+    rows.erase(repeated.begin(), repeated.end());
+    for (const std::int32_t id : rows) {
+      d.write(table_row<Value, Block>(table, block_cols, {column, column + 1}, id));
+      d.read(d.writes.back());
+    }
+    for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
+      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+                              std::min<std::int64_t>(features, (column + 1) * Block::cols),
+                              tokens_of(panel, tokens)));
+  }
+};
+
+/// The direction in which chosen tokens move.
+enum class token_move : std::uint8_t {
+  gather,   // tokens at some positions become the tokens 0, 1, … of the result
+  scatter,  // the tokens 0, 1, … go to some positions of the result; its other tokens become zero
+};
+
+/// Moves tokens. A tile is a panel of the result, or a range of its granules.
+template <class T> struct token_choice_body {
+  operand to, from;
+  std::int64_t features, tokens;  // of the result
+  std::int32_t const* positions;
+  std::int64_t count;
+  token_move move;
+
+  range rows(tile const& t) const {
+    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
+    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
+  }
+  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+
+  void compute(tile const& t) const noexcept {
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    T const* const source = t.address<T const>(from, 0);
+    if (move == token_move::scatter)
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
+                              t.address<T>(to), f.first, f.last);
+    else
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
+                             f.first, f.last);
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr int group = element_traits<T>::features_a_lane;
+    const range f = rows(t);
+    const int live = tokens_of(t.index, tokens);
+    const std::int64_t first = t.index * panel_tokens;
+    const auto read = [&](std::int64_t token) {
+      const std::int64_t at =
+          token / panel_tokens * stride() + place_in_panel<T>(f.first, token % panel_tokens);
+      d.read({from.owner, from.at + std::uintptr_t(at) * sizeof(T), group * std::int64_t(sizeof(T)),
+              ceil_div<std::int64_t>(f.size(), group), group * panel_tokens * std::int64_t(sizeof(T))});
+    };
+    if (move == token_move::scatter) {
+      const auto* at = std::lower_bound(positions, positions + count, first);
+      for (; at < positions + count && *at < first + live; ++at) read(at - positions);
+    } else {
+      for (int i = 0; i < live; ++i) read(positions[first + i]);
+    }
+    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
+  }
+};
+
+/// Throws shape_error, with the place, unless every index is in 0 … end - 1.
+void require_indices(const char* operation, const char* what, std::span<std::int32_t const> index,
+                     std::int64_t end, const char* hint = "");
+
+template <class T, class Value, class Block>
+void require_table(const char* operation, block_sparse_matrix<Value, Block> const& table,
+                   panel_matrix<T> const& y, std::span<std::int32_t const> ids) {
+  if (!table.pattern().is_dense())
+    throw shape_error(message("[", operation, "] the table stores ", table.pattern().blocks(),
+                              " blocks: it must be dense"));
+  if (table.cols() != y.features() || std::int64_t(ids.size()) != y.tokens())
+    throw shape_error(message("[", operation, "] the table has ", table.cols(), " columns and there are ",
+                              ids.size(), " ids, but the activation has ", y.features(), " features and ",
+                              y.tokens(), " tokens"));
+  require_indices(operation, "rows in the table", ids, table.rows());
+}
+
+template <class T, class Value, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
+                "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
+  using statement_tag = void;
+  char const* operation;
+  panel_matrix<T>* y;
+  block_sparse_matrix<Value, Block> const* table;
+  std::span<std::int32_t const> ids;
+  bool accumulates;
+
+  /// Throws shape_error.
+  void check() const { require_table(operation, *table, *y, ids); }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("gather", cut::panels);
+    s.tiles = int(y->panels());
+    s.most_parts = table->pattern().block_cols();
+    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
+    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
+                                                 s.most_parts, accumulates});
+  }
+};
+
+template <class T, class Value, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+  static_assert(
+      std::is_same_v<Value, accumulator_t<T>>,
+      "the table that tokens are summed into has the accumulator type: float for those of two bytes");
+  using statement_tag = void;
+  block_sparse_matrix<Value, Block>* table;
+  panel_matrix<T> const* y;
+  std::span<std::int32_t const> ids;
+
+  /// Throws shape_error.
+  void check() const { require_table("scatter_rows", *table, *y, ids); }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("scatter", cut::lines);
+    s.tiles = table->pattern().block_cols();
+    const operand to = s.writes(all_of(*table));
+    operand from = s.reads(all_of(*y));
+    from.stride = by_panel(*y).stride;
+    p.add(s, row_scattering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(), s.tiles});
+  }
+};
+
+template <class T>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
+  using statement_tag = void;
+  panel_matrix<T>* to;
+  panel_matrix<T> const* from;
+  std::span<std::int32_t const> positions;  // in the activation that has more tokens
+  token_move move;
+
+  /// Throws shape_error.
+  void check() const {
+    const bool scatters = move == token_move::scatter;
+    char const* const operation = scatters ? "scatter_tokens" : "gather_tokens";
+    auto const& few = scatters ? *from : *to;
+    auto const& many = scatters ? *to : *from;
+    if (to->features() != from->features() || few.tokens() != std::int64_t(positions.size()))
+      throw shape_error(message("[", operation, "] there are ", positions.size(),
+                                " positions in an activation of ", many.features(),
+                                " features, but the chosen tokens are ", few.tokens(), " of ", few.features(),
+                                " features"));
+    if (to == from)
+      throw shape_error(
+          message("[", operation, "] the destination is also the source: tokens cannot move in place"));
+    require_indices(operation, "tokens", positions, many.tokens());
+    for (std::size_t i = 1; scatters && i < positions.size(); ++i)
+      if (positions[i - 1] >= positions[i])
+        throw shape_error(message("[scatter_tokens] position ", positions[i], " follows ", positions[i - 1],
+                                  ": positions must ascend"));
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("move tokens", cut::panels);
+    s.tiles = int(to->panels());
+    s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
+    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
+    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
+                                  std::int64_t(positions.size()), move});
+  }
+};
+
+}  // namespace eval
+
+/// y(:, t) = row ids[t] of a dense table (rows, features).
+template <element T, element Value, class Block>
+auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
+                 std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
+}
+
+/// y(:, t) += row ids[t] of a dense table (rows, features), rounded once.
+template <element T, element Value, class Block>
+auto add_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
+              std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, Value, Block> statement{"add_rows", &y, &table, ids, true};
+  statement.check();
+  return statement;
+}
+
+/// Row ids[t] of a dense table += y(:, t): the gradient of gather_rows. The tokens of a row are added in
+/// ascending order, in the accumulator type, which is the element of the table.
+template <element T, element Value, class Block>
+auto scatter_rows(block_sparse_matrix<Value, Block>& table, panel_matrix<T> const& y,
+                  std::span<std::int32_t const> ids) {
+  const eval::scattered_rows<T, Value, Block> statement{&table, &y, ids};
+  statement.check();
+  return statement;
+}
+
+/// y(:, i) = x(:, positions[i]).
+template <element T>
+auto gather_tokens(panel_matrix<T>& y, panel_matrix<T> const& x, std::span<std::int32_t const> positions) {
+  const eval::chosen_tokens<T> statement{&y, &x, positions, eval::token_move::gather};
+  statement.check();
+  return statement;
+}
+
+/// x(:, positions[i]) = y(:, i), and zero at all other tokens. Positions must ascend.
+template <element T>
+auto scatter_tokens(panel_matrix<T>& x, panel_matrix<T> const& y, std::span<std::int32_t const> positions) {
+  const eval::chosen_tokens<T> statement{&x, &y, positions, eval::token_move::scatter};
+  statement.check();
+  return statement;
+}
+
+#ifdef TESSERA_BODY
+
+namespace eval {
+
+TESSERA_BODY void require_indices(const char* operation, const char* what,
+                                  std::span<std::int32_t const> index, std::int64_t end, const char* hint) {
+  for (std::size_t i = 0; i < index.size(); ++i)
+    if (index[i] < 0 || index[i] >= end)
+      throw shape_error(message("[", operation, "] index ", i, " is ", index[i], " but there are ", end, " ",
+                                what, ": 0 … ", end - 1, " are possible", hint));
+}
+
+}  // namespace eval
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/nn/cross_entropy.hpp
@@ -34152,6 +33414,307 @@ template <class T, class Layer> inline constexpr bool is_top_kast<top_kast<T, La
 // Layers and models: forward and backward.
 #endif
 
+// ---- tessera/simd/float8.hpp
+#ifndef TESSERA_SINGLE_SIMD_FLOAT8
+#define TESSERA_SINGLE_SIMD_FLOAT8
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Widened and rounded by integer arithmetic, but for E5M2, which is the upper half of a float16. Never
+/// multiplied as they are. Rounded to nearest only: a lane of random bits has too few for four features.
+template <int ExponentBits> struct lane<float8<ExponentBits>> {
+  using E = float8<ExponentBits>;
+  using stored = quad<E>;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<E, Arch> values) {
+    if constexpr (E::has_infinity)
+      return lane<float16>::template widened<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)
+                                                   << 8);
+    else
+      return feature<0>(to_lanes<Arch>(values));
+  }
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(E value) {
+    return feature<0>(lane_bits<Arch>(std::bit_cast<std::uint8_t>(value)));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<E, Arch> rounded(batch<float, Arch> value) {
+    // In two steps, each of which the compiler knows an instruction for.
+    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<E, Arch>);
+  }
+
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    if constexpr (E::has_infinity) {
+      const lane_bits<Arch> half = Index > 0 ? all >> (8 * Index - 8) : all << 8;
+      return lane<float16>::template widened<Arch>(
+          detail::lower_ends<float16>(half & lane_bits<Arch>(0xff00u)));
+    } else {
+      return widened_from_top(xsimd::bitwise_cast<std::int32_t>(Index < 3 ? all << (24 - 8 * Index) : all));
+    }
+  }
+
+  template <numbers, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
+    return (nearest(features[0]) | nearest(features[1]) << 8) |
+           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
+  }
+
+ private:
+  /// By the instruction for it, which GCC 12 does not find.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> to_lanes(narrow<E, Arch> values) {
+#ifdef __AVX512F__
+    if constexpr (sizeof(values) == 16) return _mm512_cvtepu8_epi32(std::bit_cast<__m128i>(values));
+#endif
+#ifdef __AVX2__
+    if constexpr (sizeof(values) == 8)
+      return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)));
+#endif
+    return detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>));
+  }
+
+  /// Codes of E4M3 in the highest bytes of lanes.
+  template <class Arch>
+  TESSERA_INLINE static batch<float, Arch> widened_from_top(batch<std::int32_t, Arch> codes) {
+    using integers = batch<std::int32_t, Arch>;
+    using floats = batch<float, Arch>;
+    // Three bits of fraction stand at their place in a float.
+    const integers moved = codes >> 4, size = (moved & integers(0x07f00000)) + integers(0x3c000000);
+    // With the bias of a float, a subnormal number is 2^-7 (1 + f / 8) in place of 2^-6 f / 8. For normal
+    // ones the second operand is the larger.
+    const floats normal = xsimd::bitwise_cast<float>(size),
+                 value = xsimd::min(normal, xsimd::fma(normal, floats(2), floats(-0x1p-6f)));
+    const integers nan = xsimd::select(size == integers(0x43f00000), integers(0x7fc00000), integers(0));
+    return xsimd::bitwise_cast<float>(xsimd::bitwise_cast<std::int32_t>(value) | nan |
+                                      (moved & integers(std::int32_t(0x80000000u))));
+  }
+
+  /// The codes, in the lowest bytes of lanes.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    using integers = batch<std::int32_t, Arch>;
+    constexpr int dropped = 23 - E::fraction_bits, offset = (127 - E::bias) << 23;
+    constexpr float unit = std::bit_cast<float>((128 - E::bias + dropped) << 23);
+    const integers bits = xsimd::bitwise_cast<std::int32_t>(value), size = bits & integers(0x7fffffff);
+    const integers normal =
+        (size + ((size >> dropped) & integers(1)) - integers(offset + 1 - (1 << (dropped - 1)))) >> dropped;
+    const auto with_unit = xsimd::bitwise_cast<float>(size) + batch<float, Arch>(unit);
+    const integers subnormal =
+        xsimd::bitwise_cast<std::int32_t>(with_unit) - integers(std::bit_cast<std::int32_t>(unit));
+    const integers finite = xsimd::min(xsimd::select(size < integers(offset + (1 << 23)), subnormal, normal),
+                                       integers(int(E::largest)));
+    const integers infinite(0x7f800000);
+    integers special = integers(int(E::quiet));
+    if constexpr (E::has_infinity)
+      special =
+          xsimd::select(size > infinite, special | ((size >> 21) & integers(1)), integers(int(E::infinite)));
+    return xsimd::bitwise_cast<std::uint32_t>(xsimd::select(size < infinite, finite, special) |
+                                              ((bits >> 24) & integers(0x80)));
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/simd/int8.hpp
+#ifndef TESSERA_SINGLE_SIMD_INT8
+#define TESSERA_SINGLE_SIMD_INT8
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// Widened as integers are; products of two are summed in integers of 32 bits, exactly up to some 130000 of
+/// them. Rounded to nearest only: a lane of random bits has too
+/// few for four features.
+template <> struct lane<int8> {
+  using stored = quad<int8>;
+  using sum = std::int32_t;
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> widened(narrow<int8, Arch> values) {
+    // By the instruction for it, which GCC 12 does not find.
+#ifdef __AVX512F__
+    if constexpr (sizeof(values) == 16)
+      return batch<float, Arch>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(std::bit_cast<__m128i>(values))));
+#endif
+#ifdef __AVX2__
+    if constexpr (sizeof(values) == 8)
+      return batch<float, Arch>(
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(std::bit_cast<std::int64_t>(values)))));
+#endif
+    return feature<0>(detail::to_lanes<Arch>(__builtin_convertvector(values, narrow<float16, Arch>)));
+  }
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> broadcast(int8 value) {
+    return batch<float, Arch>(float(value));
+  }
+
+  template <class Arch> TESSERA_INLINE static narrow<int8, Arch> rounded(batch<float, Arch> value) {
+    // In two steps, each of which the compiler knows an instruction for.
+    return __builtin_convertvector(detail::lower_ends<float16>(nearest(value)), narrow<int8, Arch>);
+  }
+
+  template <int Index, class Arch> TESSERA_INLINE static batch<float, Arch> feature(lane_bits<Arch> all) {
+    const lane_bits<Arch> at_top = Index < 3 ? all << (24 - 8 * Index) : all;
+    return xsimd::to_float(xsimd::bitwise_cast<std::int32_t>(at_top) >> 24);
+  }
+
+  template <numbers, class Arch>
+  TESSERA_INLINE static lane_bits<Arch> packed(batch<float, Arch> const (&features)[4]) {
+    return (nearest(features[0]) | nearest(features[1]) << 8) |
+           (nearest(features[2]) << 16 | nearest(features[3]) << 24);
+  }
+
+  /// The instruction multiplies signed by unsigned: b is offset by 128, and so the sum of the products is too
+  /// large by 128 Σ a, which is the product with an offset zero.
+#ifdef __AVX512VNNI__
+  template <class Arch>
+    requires(sizeof(reg<stored, Arch>) == 64)
+  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
+                                                    reg<sum, Arch> to) {
+    return _mm512_dpbusd_epi32(to, b, a);
+  }
+#elif defined(__AVXVNNI__)
+  template <class Arch>
+    requires(sizeof(reg<stored, Arch>) == 32)
+  TESSERA_INLINE static reg<sum, Arch> multiply_add(reg<stored, Arch> a, reg<stored, Arch> b,
+                                                    reg<sum, Arch> to) {
+    return _mm256_dpbusd_avx_epi32(to, b, a);
+  }
+#endif
+  template <class Arch> TESSERA_INLINE static reg<stored, Arch> offset(reg<stored, Arch> b) {
+    return (lane_bits<Arch>(b) ^ lane_bits<Arch>(0x80808080u)).data;
+  }
+
+ private:
+  /// The codes, in the lowest bytes of lanes.
+  template <class Arch> TESSERA_INLINE static lane_bits<Arch> nearest(batch<float, Arch> value) {
+    using floats = batch<float, Arch>;
+    const floats number = xsimd::select(value == value, value, floats(0)),
+                 in_range = xsimd::min(xsimd::max(number, floats(-128)), floats(127)) + floats(0x1.8p23f);
+    return xsimd::bitwise_cast<std::uint32_t>(in_range) & lane_bits<Arch>(0xffu);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
+#endif
+
+// ---- tessera/statements/quantised.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_QUANTISED
+#define TESSERA_SINGLE_STATEMENTS_QUANTISED
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
+// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
+// dense = w.scale * w.values)` brings W back.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The largest absolute value of a tensor: infinite or not-a-number if one is.
+template <tensor Tensor> float amax(Tensor const& of) {
+  static_assert(std::is_same_v<accumulator_t<typename Tensor::value_type>, float>,
+                "amax is that of tensors whose sums are float: those of 8 bits are made of these");
+  std::uint32_t most = 0;  // as bits, not-a-number is the largest
+  const auto add = [&](auto const* first, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+      most = std::max(most, std::bit_cast<std::uint32_t>(float(first[i])) & 0x7fffffffu);
+  };
+  if constexpr (tensor_view<Tensor>)
+    for (const auto value : of) add(&value, 1);
+  else if constexpr (requires { of.panel(0); })
+    for (std::int64_t p = 0; p < of.panels(); ++p) add(of.panel(p), of.panel_stride());
+  else
+    add(of.data(), of.size());
+  return std::bit_cast<float>(most);
+}
+
+/// The scale with which the largest absolute value of a tensor becomes the largest number of E: amax / 448
+/// for float8_e4m3, amax / 57344 for float8_e5m2 (Micikevicius et al. 2022, §3.1, has its reciprocal), and
+/// amax / 127 for int8, whose -128 is left for larger values (Wu et al. 2020, "Integer quantization for deep
+/// learning inference", §3.1.2). 1 if all values are zero. Throws error if a value is infinite or
+/// not-a-number, or amax negative.
+template <element E>
+  requires(sizeof(E) == 1)
+float quantisation_scale(float amax) {
+  if (!(amax >= 0 && amax <= std::numeric_limits<float>::max()))
+    throw error(message("[quantisation_scale] bad scale: the largest absolute value of the tensor is ",
+                        double(amax), ", and should be finite and not negative"));
+  if (amax == 0) return 1;
+  // Not so small that the reciprocal is infinite: of tensors below some 1e-36 less than all of E is used.
+  return std::max(amax / float(std::numeric_limits<E>::max()), std::numeric_limits<float>::min());
+}
+
+namespace detail {
+TESSERA_COLD inline void require_scale(const char* operation, float scale) {
+  if (!(std::isnormal(scale) && std::isnormal(1 / scale) && scale > 0))
+    throw error(
+        message("[", operation, "] bad scale: ", double(scale),
+                " is no positive number with a reciprocal; quantisation_scale<E>(amax(x)) is that of x"));
+}
+}  // namespace detail
+
+/// A tensor in 8 bits, with the factor that its values lack. As a factor of a product it is scale * values.
+///   Values   a tensor, or the transpose of one in an expression
+template <class Values> struct quantised_tensor {
+  Values values;
+  float scale = 1;
+};
+template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
+
+/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
+/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
+template <element E, element T, class Block>
+  requires(sizeof(E) == 1)
+quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
+  detail::require_scale("quantised", scale);
+  quantised_matrix<E, Block> q{{from.rows(), from.cols(), from.pattern()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
+  return q;
+}
+template <element E, element T>
+  requires(sizeof(E) == 1)
+quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const& from, float scale) {
+  detail::require_scale("quantised", scale);
+  quantised_tensor<panel_matrix<E>> q{{from.features(), from.tokens()}, scale};
+  run(ctx, q.values = (1 / scale) * from);
+  return q;
+}
+/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
+/// or not-a-number.
+template <element E, tensor From>
+  requires(sizeof(E) == 1)
+auto quantised(context& ctx, From const& from) {
+  return quantised<E>(ctx, from, quantisation_scale<E>(amax(from)));
+}
+
+template <class T> inline constexpr bool is_quantised = false;
+template <class Values> inline constexpr bool is_quantised<quantised_tensor<Values>> = true;
+
+/// Rows and columns exchanged, for use in a product: transposed(w) * y.
+template <class Q>
+  requires is_quantised<std::remove_cvref_t<Q>>
+auto transposed(Q&& q) {
+  auto values = transposed(std::forward<Q>(q).values);
+  return quantised_tensor<decltype(values)>{std::move(values), q.scale};
+}
+
+/// The expression scale * (w * x), of which one factor or both are quantised.
+template <class W, class X>
+  requires(is_quantised<std::remove_cvref_t<W>> || is_quantised<std::remove_cvref_t<X>>)
+auto operator*(W&& w, X&& x) {
+  if constexpr (is_quantised<std::remove_cvref_t<W>>)
+    return w.scale * (std::forward<W>(w).values * std::forward<X>(x));
+  else
+    return x.scale * (std::forward<W>(w) * std::forward<X>(x).values);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/nn/quantised_linear.hpp
 #ifndef TESSERA_SINGLE_NN_QUANTISED_LINEAR
 #define TESSERA_SINGLE_NN_QUANTISED_LINEAR
@@ -34402,6 +33965,445 @@ TESSERA_COLD inline build_information build_info() {
           simd::multiplies<simd::pair<bfloat16>, simd::native>};
 }
 
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/account.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ACCOUNT
+#define TESSERA_SINGLE_STATEMENTS_ACCOUNT
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+// Counts the bytes and multiplications of the tiles of a run from its plan, without computing them.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Sums over exec::task_description.
+struct cost {
+  std::int64_t bytes_read = 0, bytes_written = 0, multiplies = 0;
+
+  cost& operator+=(cost const& other) {
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    multiplies += other.multiplies;
+    return *this;
+  }
+  friend bool operator==(cost const&, cost const&) = default;
+};
+
+cost cost_of(exec::task_description const& task);
+
+/// The cost of one kernel call of a run.
+struct task : cost {
+  int stage;              // number of the phase, between two barriers
+  int step;               // in the order of the program
+  std::string_view kind;  // kind of step: "product", "elementwise", "sum of rows", …
+  std::int64_t tile;      // number within its step
+};
+
+struct workload {
+  std::vector<task> tasks;  // stage by stage
+  cost total;
+};
+
+/// The tasks that `run` would give to the workers of a machine, and their costs, which do not depend on the
+/// host. Throws the errors of `run`, and option_error for a machine without workers or with more than 2^20.
+template <class... Statement> workload account(machine const& on, Statement const&... statement) {
+  static_assert((runnable<Statement> && ...), "account takes what run takes: statements such as `y = w * x`");
+  constexpr int most = 1 << 20;
+  if (on.workers < 1 || on.workers > most)
+    throw option_error(
+        message("[account] a machine of ", on.workers, " workers: 1 … ", most, " are possible"));
+  workload all;
+  if constexpr ((runnable<Statement> && ...)) {
+    eval::plan plan(on);
+    (eval::lower_statement(plan, statement), ...);
+    plan.schedule();
+    plan.for_each_tile([&](int stage, int /*task*/, int step, eval::tile const& t) {
+      const cost c = cost_of(plan.describe(step, t));
+      all.tasks.push_back({c, stage, step, plan.at(step).kind, t.index * t.parts + t.part});
+      all.total += c;
+    });
+  }
+  return all;
+}
+
+/// The account for the threads of a context.
+template <class... Statement> workload account(context& ctx, Statement const&... statement) {
+  return account(ctx.runs_on(), statement...);
+}
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY cost cost_of(exec::task_description const& task) {
+  cost c{0, 0, task.multiplies};
+  for (auto const& read : task.reads) c.bytes_read += read.all();
+  for (auto const& written : task.writes) c.bytes_written += written.all();
+  return c;
+}
+
+#endif
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/block_softmax.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_BLOCK_SOFTMAX
+#define TESSERA_SINGLE_STATEMENTS_BLOCK_SOFTMAX
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+// Softmax along the rows of a block-sparse matrix, and its gradient.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// The softmax of the stored entries of each row.
+template <leaf S> struct block_softmax {
+  using node_tag = void;
+  using value_type = accumulator_t<typename S::value_type>;
+  static constexpr domain laid_over = domain::blocks;
+  S s;
+  mask order;
+  extent size() const { return extent_of(s); }
+};
+
+/// Its gradient, from its result and the gradient by that.
+template <leaf P, leaf D> struct block_softmax_gradient {
+  using node_tag = void;
+  using value_type = accumulator_t<typename P::value_type>;
+  static constexpr domain laid_over = domain::blocks;
+  P p;
+  D dp;
+  extent size() const { return join("block_softmax_gradient", extent_of(p), extent_of(dp)); }
+};
+
+/// Throws shape_error for a block whose entries are all right of the diagonal.
+template <class Matrix> TESSERA_COLD void require_causal(Matrix const& s) {
+  using block = typename Matrix::block;
+  for (int i = 0; i < s.pattern().block_rows(); ++i)
+    if (const auto row = s.pattern().row(i); !row.empty()) {
+      const std::int64_t last_row = std::min<std::int64_t>(s.rows(), std::int64_t(i + 1) * block::rows) - 1;
+      if (std::int64_t(row.back()) * block::cols > last_row)
+        throw shape_error(message("[block_softmax] block (", i, ", ", row.back(),
+                                  ") lies wholly right of the diagonal, where mask::causal hides everything: "
+                                  "leave such blocks out, as band_pattern does"));
+    }
+}
+
+}  // namespace expr
+
+/// Softmax along each row of a block-sparse matrix over its stored entries alone: absent entries are no zeros
+/// in the denominator. `run(ctx, p = block_softmax(s))`, also in place, `s = block_softmax(s)`; p has the
+/// pattern of s. An entry of -infinity becomes 0; a row with no other entry becomes 0, and one without blocks
+/// stays absent. The row's maximum is subtracted first; computed in the accumulator, rounded once.
+///   order   mask::causal hides entries whose column is greater than their row: they become 0
+/// Throws shape_error if the causal mask hides a whole block.
+/// (popsparse, experimental::blockSparseSoftmax)
+template <expression S> auto block_softmax(S&& s, mask order = mask::bidirectional) {
+  static_assert(expr::matrix<S>,
+                "[block_softmax(s)] s is read several times: store it in a block_sparse_matrix first");
+  if constexpr (expr::matrix<S>) {
+    if (order == mask::causal) expr::require_causal(s);
+    return expr::block_softmax<expr::held<S>>{expr::hold(std::forward<S>(s)), order};
+  } else {
+    return expr::hold(std::forward<S>(s));
+  }
+}
+
+/// ds = p ⊙ (dp - Σ p ⊙ dp, over the stored entries of the row): the gradient of a loss by s, from
+/// p = block_softmax(s), with any mask, and dp, its gradient by p. May be in place of p or dp.
+/// Throws shape_error if the three do not have one size and one pattern.
+template <expression P, expression D> auto block_softmax_gradient(P&& p, D&& dp) {
+  static_assert(
+      expr::matrix<P> && expr::matrix<D>,
+      "[block_softmax_gradient(p, dp)] both are read twice: store them in block_sparse_matrices first");
+  if constexpr (expr::matrix<P> && expr::matrix<D>)
+    return expr::block_softmax_gradient<expr::held<P>, expr::held<D>>{expr::hold(std::forward<P>(p)),
+                                                                      expr::hold(std::forward<D>(dp))};
+  else
+    return expr::hold(std::forward<P>(p));
+}
+
+namespace eval {
+
+/// p = block_softmax(s). A tile is a range of block rows.
+template <class P, class S, class Block> struct block_softmax_body {
+  using T = accumulator_t<P>;
+  operand to, from, scratch;
+  kernels::block_grid grid;
+  int tiles;
+  bool causal;
+
+  range lines(tile const& t) const { return grid.index.lines_of_part(int(t.index), tiles); }
+  void compute(tile const& t) const noexcept {
+    P* const p = t.address<P>(to);
+    kernels::softmax_of_blocks<simd::native, Block::rows, Block::cols>(
+        grid, t.address<S const>(from), p, lines(t), causal, t.address<T>(scratch));
+    grid.clear_overhang(p, lines(t), {0, grid.index.width()});
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t operations = 16;  // a power, a difference, a maximum, a sum, a product
+    d.read(blocks_of_lines(from, grid.index, lines(t), Block::elements * sizeof(S)));
+    d.write(blocks_of_lines(to, grid.index, lines(t), Block::elements * sizeof(P)));
+    d.operations += operations * Block::elements * grid.index.blocks(lines(t).first, lines(t).last);
+  }
+};
+
+/// ds = block_softmax_gradient(p, dp). A tile is a range of block rows.
+template <class D, class P, class G, class Block> struct block_softmax_gradient_body {
+  operand to, p, dp;
+  kernels::block_grid grid;
+  int tiles;
+
+  range lines(tile const& t) const { return grid.index.lines_of_part(int(t.index), tiles); }
+  void compute(tile const& t) const noexcept {
+    D* const ds = t.address<D>(to);
+    kernels::softmax_gradient_of_blocks<simd::native, Block::rows, Block::cols>(
+        grid.index, t.address<P const>(p), t.address<G const>(dp), ds, lines(t));
+    grid.clear_overhang(ds, lines(t), {0, grid.index.width()});
+  }
+  void describe(tile const& t, task_description& d) const {
+    read_once(d, blocks_of_lines(p, grid.index, lines(t), Block::elements * sizeof(P)));
+    read_once(d, blocks_of_lines(dp, grid.index, lines(t), Block::elements * sizeof(G)));
+    d.write(blocks_of_lines(to, grid.index, lines(t), Block::elements * sizeof(D)));
+    d.operations += 4 * Block::elements * grid.index.blocks(lines(t).first, lines(t).last);
+  }
+};
+
+template <class T, class Block> kernels::block_grid grid_of(block_sparse_matrix<T, Block> const& m) {
+  return {index_of(m.pattern()), m.rows(), m.cols(), Block::rows, Block::cols};
+}
+
+template <class P, class Block, class S>
+TESSERA_COLD void lower(
+    plan& p, expr::statement<block_sparse_matrix<P, Block>, expr::block_softmax<S>, false> const& st) {
+  using element = typename S::value_type;
+  using T = accumulator_t<P>;
+  static_assert(std::is_same_v<T, accumulator_t<element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
+  block_sparse_matrix<P, Block>& to = st.destination();
+  const kernels::block_grid grid = grid_of(to);
+  step_draft made("block softmax", cut::lines);
+  made.tiles = std::min(grid.index.lines(), 8 * p.workers());
+  const std::size_t scratch = kernels::softmax_scratch<T, simd::native, Block::rows, Block::cols>(grid.index);
+  p.add(made, block_softmax_body<P, element, Block>{.to = made.writes(all_of(to)),
+                                                    .from = made.reads(all_of(st.value.s.tensor())),
+                                                    .scratch = p.worker_memory(scratch * sizeof(T)),
+                                                    .grid = grid,
+                                                    .tiles = made.tiles,
+                                                    .causal = st.value.order == mask::causal});
+}
+
+template <class T, class Block, class P, class D>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<T, Block>, expr::block_softmax_gradient<P, D>, false> const& st) {
+  using p_element = typename P::value_type;
+  using dp_element = typename D::value_type;
+  static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<p_element>> &&
+                    std::is_same_v<accumulator_t<T>, accumulator_t<dp_element>>,
+                "the operands and the destination of a statement have different element "
+                "types: " TESSERA_ONE_ACCUMULATOR);
+  block_sparse_matrix<T, Block>& to = st.destination();
+  step_draft made("gradient of block softmax", cut::lines);
+  made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
+  p.add(made, block_softmax_gradient_body<T, p_element, dp_element, Block>{
+                  .to = made.writes(all_of(to)),
+                  .p = made.reads(all_of(st.value.p.tensor())),
+                  .dp = made.reads(all_of(st.value.dp.tensor())),
+                  .grid = grid_of(to),
+                  .tiles = made.tiles});
+}
+
+}  // namespace eval
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/statements/outer_products.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_OUTER_PRODUCTS
+#define TESSERA_SINGLE_STATEMENTS_OUTER_PRODUCTS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace expr {
+
+/// a·b of two matrices, by outer products.
+template <class A, class B> struct outer_products : matrix_product<A, B> {};
+template <class A, class B> inline constexpr bool sums_by_itself<outer_products<A, B>> = true;
+
+}  // namespace expr
+
+/// The product of two block-sparse matrices by outer products (Pal et al. 2018, OuterSPACE), with the bits of
+/// `c = a * b`: `run(ctx, c = by_outer_products(a * b))`. Each block of a and of b is read from memory by one
+/// task, once, where a product row by row reads a row of b again for each block of a in its column. In
+/// return all products of blocks are stored, in the accumulator, before they are merged: memory of the run
+/// for as many blocks as there are pairs. Neither factor may be a transpose.
+template <class A, class B> expr::outer_products<A, B> by_outer_products(expr::matrix_product<A, B> product) {
+  static_assert(
+      !A::is_transposed && !B::is_transposed,
+      "[by_outer_products(a * b)] a factor is a transpose: store it first, with `c = transposed(w)`");
+  return {std::move(product)};
+}
+
+namespace eval {
+
+/// The runs of products of blocks: a run for each block of a.
+struct product_runs {
+  operand starts, products;
+  kernels::block_index a, b;  // by rows
+
+  /// The bytes of runs, by the slots of their blocks of a.
+  TESSERA_COLD std::vector<std::int64_t> all_starts() const {
+    std::vector<std::int64_t> all(std::size_t(a.blocks() + 1));
+    kernels::find_runs(a, b, all.data());
+    return all;
+  }
+  TESSERA_COLD touched_bytes run_bytes(std::vector<std::int64_t> const& all, std::int64_t first,
+                                       std::int64_t last, std::int64_t block_bytes) const {
+    const std::int64_t begin = all[std::size_t(first)], end = all[std::size_t(last)];
+    return {products.owner, products.at + std::uintptr_t(begin * block_bytes), (end - begin) * block_bytes};
+  }
+  touched_bytes starts_of(std::int64_t first, std::int64_t count) const {
+    constexpr std::int64_t each = sizeof(std::int64_t);
+    return {starts.owner, starts.at + std::uintptr_t(first * each), count * each};
+  }
+};
+
+/// Finds where the runs begin. One tile.
+struct run_starts_body {
+  product_runs runs;
+  void compute(tile const& t) const noexcept {
+    kernels::find_runs(runs.a, runs.b, t.address<std::int64_t>(runs.starts));
+  }
+  void describe(tile const&, task_description& d) const { d.write(runs.starts_of(0, runs.a.blocks() + 1)); }
+};
+
+/// Multiplies. A tile is a range of columns of a.
+template <class A, class B, int Rows, int Inner, int Cols> struct outer_products_body {
+  using T = accumulator_t<A>;
+  product_runs runs;
+  operand a, b;
+  kernels::block_index columns;  // of a
+  int tiles;
+
+  range columns_of(tile const& t) const { return columns.lines_of_part(int(t.index), tiles); }
+
+  void compute(tile const& t) const noexcept {
+    kernels::outer_products<simd::native, Rows, Inner, Cols>(
+        kernels::stored_blocks<A>{columns, t.address<A const>(a)},
+        kernels::stored_blocks<B>{runs.b, t.address<B const>(b)}, t.address<std::int64_t const>(runs.starts),
+        t.address<T>(runs.products), columns_of(t));
+  }
+  void describe(tile const& t, task_description& d) const {
+    const std::vector<std::int64_t> starts = runs.all_starts();
+    const range now = columns_of(t);
+    constexpr std::int64_t a_bytes = Rows * Inner * sizeof(A), b_bytes = Inner * Cols * sizeof(B);
+    for (int k = now.first; k < now.last; ++k) {
+      const kernels::block_line column = columns.line(k);
+      const int width = runs.b.line(k).count;
+      if (column.count == 0 || width == 0) continue;
+      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, b_bytes));
+      for (int p = 0; p < column.count; ++p) {
+        const std::int64_t slot = column.slot(p);
+        d.read({a.owner, a.at + std::uintptr_t(slot * a_bytes), a_bytes});
+        d.read(runs.starts_of(slot, 1));
+        d.write(runs.run_bytes(starts, slot, slot + 1, Rows * Cols * sizeof(T)));
+      }
+      d.multiplies += std::int64_t(column.count) * width * (Rows * Inner * Cols);
+    }
+  }
+};
+
+/// Merges. A tile is a range of block rows.
+template <class C, int Rows, int Cols> struct merge_body {
+  using T = accumulator_t<C>;
+  using sums = kernels::row_sums<simd::native, C, Rows * Cols>;
+  product_runs runs;
+  operand to, scratch;
+  kernels::block_grid result;  // the blocks of c
+  int tiles;
+  bool accumulates;
+
+  range lines(tile const& t) const { return runs.a.lines_of_part(int(t.index), tiles); }
+
+  void compute(tile const& t) const noexcept {
+    C* const values = t.address<C>(to);
+    kernels::merge_runs<simd::native, Rows * Cols>(runs.a, runs.b, t.address<std::int64_t const>(runs.starts),
+                                                   t.address<T const>(runs.products), result.index, values,
+                                                   lines(t), accumulates, t.address<std::byte>(scratch));
+    result.clear_overhang(values, lines(t), {0, result.index.width()});
+  }
+  void describe(tile const& t, task_description& d) const {
+    const range l = lines(t);
+    const std::int64_t first = runs.a.blocks_before(l.first), last = runs.a.blocks_before(l.last);
+    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)),
+                        read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
+    d.read(read);
+    for (int line = l.first; line < l.last; ++line) d.read(runs.starts_of(runs.a.blocks_before(line), 1));
+    d.operations += read.bytes / std::int64_t(sizeof(T));
+    d.write(written);
+    if (accumulates) d.read(written);
+  }
+};
+
+template <class C, class Block, class A, class B, bool Accumulates>
+TESSERA_COLD void lower(
+    plan& p,
+    expr::statement<block_sparse_matrix<C, Block>, expr::outer_products<A, B>, Accumulates> const& s) {
+  block_sparse_matrix<C, Block>& to = s.destination();
+  require_matrix_product(to, s.value);
+  auto const& a = s.value.a.of.tensor();
+  auto const& b = s.value.b.of.tensor();
+  if (!s.value.sampled) require_stores_product(a.pattern(), b.pattern(), to.pattern());
+  if (to.size() == 0) return;
+
+  std::int64_t pairs = 0;
+  for (int k = 0; k < a.pattern().block_cols(); ++k)
+    pairs += std::int64_t(a.pattern().col_count(k)) * b.pattern().row_count(k);
+  product_runs runs{{}, {}, index_of(a.pattern()), index_of(b.pattern())};
+  const std::size_t block_bytes = Block::elements * sizeof(accumulator_t<C>);
+
+  step_draft starts("runs of products", cut::lines);
+  starts.tiles = 1;
+  runs.starts = starts.writes(p.run_memory(std::size_t(a.pattern().blocks() + 1) * sizeof(std::int64_t)));
+  runs.products = p.run_memory(checked_multiply(std::size_t(pairs), block_bytes));
+  p.add(starts, run_starts_body{runs});
+
+  step_draft products("outer products", cut::lines);
+  products.tiles = std::min(a.pattern().block_cols(), 8 * p.workers());
+  products.writes(runs.products);
+  products.reads(runs.starts);
+  p.add(products, outer_products_body<typename A::value_type, typename B::value_type, Block::rows,
+                                      A::block::cols, Block::cols>{.runs = runs,
+                                                                   .a = products.reads(all_of(a)),
+                                                                   .b = products.reads(all_of(b)),
+                                                                   .columns = index_of(a.pattern(), true),
+                                                                   .tiles = products.tiles});
+
+  using body = merge_body<C, Block::rows, Block::cols>;
+  const kernels::block_index c = index_of(to.pattern());
+  step_draft merge("merge", cut::lines);
+  merge.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
+  merge.reads(runs.starts);
+  merge.reads(runs.products);
+  p.add(merge, body{.runs = runs,
+                    .to = merge.writes(all_of(to)),
+                    .scratch = p.worker_memory(body::sums::scratch_bytes(c)),
+                    .result = {c, to.rows(), to.cols(), Block::rows, Block::cols},
+                    .tiles = merge.tiles,
+                    .accumulates = Accumulates});
+}
+
+}  // namespace eval
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -38991,9 +38993,9 @@ TESSERA_BODY void require_finite(std::int64_t step, double loss, gradient_size c
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/evolving_pattern.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVING_PATTERN
-#define TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVING_PATTERN
+// ---- tessera/train/sparsity/policies/evolving_pattern.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -40480,9 +40482,9 @@ struct sgd {
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/prune.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PRUNE
-#define TESSERA_SINGLE_TRAIN_SPARSITY_PRUNE
+// ---- tessera/train/sparsity/scores/prune.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_PRUNE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_PRUNE
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -40879,9 +40881,715 @@ template <class Model> Model pretrained(std::string const& folder, pretrained_se
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/model_patterns.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_MODEL_PATTERNS
-#define TESSERA_SINGLE_TRAIN_SPARSITY_MODEL_PATTERNS
+// ---- tessera/train/sparsity/penalties.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#define TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
+// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
+// Hooks that sum gradients over processes come before them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The base of these hooks.
+struct penalty : step_hook {
+  double strength;
+  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
+
+  /// Throws option_error, which begins with `name`, for a strength that is negative or no number.
+  TESSERA_COLD penalty(const char* name, double by) : strength(by) {
+    if (!(by >= 0 && std::isfinite(by)))
+      throw option_error(message("[", name, "] strength is ", by, ": it must be a number, at least 0"));
+  }
+};
+
+namespace detail {
+
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
+  const nn::parameter_list model(t.model);
+  nn::mutable_parameter_list gradients(t.gradients);
+  nn::require_alike("penalty", model, gradients);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
+      visit(model[i].tensor, gradients[i].tensor);
+}
+
+/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
+template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
+  return static_cast<double>(loss.tokens) * t.scaling.scale;
+}
+
+/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
+/// depend on threads.
+///   elements   of a block
+template <class Add> double sum_over_blocks(context& ctx, std::int64_t blocks, int elements, Add&& add) {
+  const std::int64_t together = std::max<std::int64_t>(1, 8192 / elements);
+  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
+  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
+    const std::int64_t first = part * together, last = std::min(blocks, first + together);
+    double sum = 0;
+    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
+    sums[static_cast<std::size_t>(part)] = sum;
+  });
+  double all = 0;
+  for (const double sum : sums) all += sum;
+  return all;
+}
+
+}  // namespace detail
+
+/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
+/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
+struct l1_penalty : penalty {
+  explicit l1_penalty(double by) : penalty("l1_penalty", by) {}
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
+        sum += nn::total(ctx, abs(stored_values(w)), weight);
+        run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
+      });
+    });
+    value = strength * sum;
+  }
+};
+
+/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
+/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
+/// one element it is L1. The gradient of a block of zeros is zero.
+struct group_lasso : penalty {
+  explicit group_lasso(double by) : penalty("group_lasso", by) {}
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
+      const int elements = weight.block_elements();
+      const double weight_of_block = std::sqrt(elements);
+      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
+        using number = accumulator_t<T>;
+        number* const gradient = of_weight.data<number>();
+        sum += weight_of_block *
+               detail::sum_over_blocks(
+                   ctx, weight.pattern().blocks(), elements, [&](std::int64_t slot) -> double {
+                     T const* const block = w.data() + slot * elements;
+                     double squares = 0;
+                     for (int k = 0; k < elements; ++k) squares += double(block[k]) * double(block[k]);
+                     if (squares == 0) return 0;
+                     const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
+                     for (int k = 0; k < elements; ++k)
+                       gradient[slot * elements + k] += number(by * double(block[k]));
+                     return norm;
+                   });
+      });
+    });
+    value = strength * sum;
+  }
+};
+
+/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
+///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
+/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
+/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
+struct exploration_penalty : penalty {
+  explicit exploration_penalty(double by) : penalty("exploration_penalty", by) {}
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = 2 * strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    nn::for_each_layer(
+        t.model,
+        [&](auto& layer, auto& gradients) {
+          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
+            nn::for_each_parameter(
+                layer.stored,
+                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
+                  if constexpr (nn::is_matrix<decltype(w)>)
+                    if (name.role() == nn::parameter_role::weight)
+                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
+                },
+                layer.visible, gradients.stored);
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+
+ private:
+  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
+  /// not in `visible`.
+  template <class Weight, class Gradient>
+  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
+                    Gradient& gradient) {
+    using number = typename Gradient::value_type;
+    std::vector<double> pull;  // by slot
+    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
+    w.pattern().for_each(
+        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), Weight::block::elements,
+                                   [&](std::int64_t slot) {
+                                     const auto block = w.at_slot(slot);
+                                     const auto its = gradient.at_slot(slot);
+                                     const double by = pull[static_cast<std::size_t>(slot)];
+                                     double squares = 0;
+                                     for (std::size_t k = 0; k < its.size(); ++k) {
+                                       squares += double(block[k]) * double(block[k]);
+                                       its[k] += number(factor * by * double(block[k]));
+                                     }
+                                     return by * squares;
+                                   });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/deep_rewiring.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_DEEP_REWIRING
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_DEEP_REWIRING
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Deep rewiring, a control (Bellec et al. 2018, "Deep rewiring: training very sparse deep networks",
+/// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
+/// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
+///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
+///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
+///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
+///   term and its noise are hooks of the step: l1_penalty and weight_noise.
+struct deep_rewiring {
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.3;      // of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;     // of signs and of regrowth
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+  }
+  void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to replace, rounded down; no more than are absent.
+  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
+  /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
+  int sign(random_key matrix, std::int64_t place) const {
+    const random_stream random(seed, random_purpose::signs, matrix);
+    return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
+  }
+  /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    std::vector<double> scores = at.weight.block_sums();
+    at.stored().for_each([&](int i, int j, std::int64_t slot) {
+      scores[static_cast<std::size_t>(slot)] *= sign(at.key, std::int64_t{i} * at.stored().block_cols() + j);
+    });
+    return weakest(std::span<double const>(scores), count);
+  }
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
+  }
+};
+
+static_assert(sparsity_policy<deep_rewiring>);
+
+/// A hook that adds √(2 η T) · N(0, 1) to the stored elements of all weights after each update, where η is
+/// the learning rate of the step and T the temperature (Bellec et al. 2018, algorithm 1). Embeddings, heads
+/// and vectors are left out, frozen weights too. An element's noise depends on (seed, matrix, step, row,
+/// column) alone, so a resumed run has equal bits. Of narrow weights the master gets it.
+///   train::weight_noise noise(1e-9, rates, seed);
+template <schedule Schedule> struct weight_noise : step_hook {
+  double temperature;
+  Schedule rates;  // of the run
+  std::uint64_t seed;
+
+  /// Throws option_error for a temperature that is negative or no number.
+  weight_noise(double of, Schedule of_run, std::uint64_t by = 0) : temperature(of), rates(of_run), seed(by) {
+    if (!(temperature >= 0 && std::isfinite(temperature)))
+      throw option_error(
+          message("[weight_noise] temperature is ", temperature, ": it must be a number, at least 0"));
+  }
+
+  template <class Training, class Update>
+  void around_update(context& ctx, Training& t, Update const& update) const {
+    update();
+    const double rate = rates.rate(t.progress.step);
+    nn::mutable_parameter_list model(t.model);
+    const nn::parameter_list gradients(t.gradients);
+    require_state("weight_noise", model, gradients, t.state);
+    const std::vector<std::string> names = model.names();
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      if (!model[i].tensor.is_matrix()) continue;
+      const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
+                                 static_cast<std::uint64_t>(t.progress.step));
+      const double its_rate = rate * t.groups.of_parameter(i).rate;
+      if (!model[i].is_weight() || its_rate == 0) continue;
+      const auto add_to = [&]<class T>(T) {
+        parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
+        add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);
+        run(ctx, of.rounded());
+      };
+      gradients[i].tensor.element().template is<float>() ? add_to(float()) : add_to(double());
+    }
+  }
+
+ private:
+  template <class T>
+  static void add(context& ctx, any_tensor const& matrix, T* values, double deviation,
+                  random_stream const& random) {
+    const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), elements = height * width,
+                       rows = matrix.rows(), cols = matrix.cols();
+    pattern const& stored = matrix.pattern();
+    ctx.run(stored.block_rows(), [&](int block_row, std::byte*) {
+      std::int64_t slot = stored.first_slot(block_row);
+      for (const std::int32_t block_col : stored.row(block_row)) {
+        T* const block = values + elements * slot++;
+        for (std::int64_t k = 0; k < elements; ++k) {
+          const std::int64_t row = block_row * height + k / width, col = block_col * width + k % width;
+          if (row < rows && col < cols)
+            block[k] += T(deviation * random.normal(static_cast<std::uint64_t>(row * cols + col)));
+        }
+      }
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/gradual_pruning.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRADUAL_PRUNING
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRADUAL_PRUNING
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gradual magnitude pruning (Zhu, Gupta 2017, "To prune, or not to prune", equation 1), from dense to
+/// sparse: at each update the blocks of least norm of each weight are pruned, and none grows, so that the
+/// density is
+///   d + (1 - d) (1 - (done - begin) ÷ (end - begin))³
+/// of the blocks; a weight that stores fewer already waits. Memory and time of a step fall with the density.
+struct gradual_pruning {
+  std::int64_t interval = 0;        // Δt, steps from update to update; 0: the first pattern is kept
+  std::int64_t begin = 0, end = 0;  // t0 and t0 + n Δt, steps of the run
+  double density = 0.1;             // of the blocks, at the end, (0, 1]
+  block_norm norm = block_norm::l1;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("begin", of.begin...);
+    each.setting("end", of.end...);
+    each.setting("density", of.density...);
+    each.setting("norm", of.norm...);
+  }
+  void check() const;
+  /// Every `interval` steps, and at the end.
+  bool due(std::int64_t done) const {
+    return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
+  }
+  double density_after(std::int64_t done) const {
+    const double left =
+        1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
+    return density + (1 - density) * left * left * left;
+  }
+  /// The number of blocks to prune; one block stays.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
+    const std::int64_t stay = std::max<std::int64_t>(1, std::llround(density_after(done) * all));
+    return std::max<std::int64_t>(0, stored.blocks() - stay);
+  }
+  std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
+  bool prunes_dense() const { return true; }
+
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
+  }
+  std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
+};
+
+static_assert(sparsity_policy<gradual_pruning>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void gradual_pruning::check() const {
+  require_updates("gradual_pruning", interval, end, 0);
+  if (begin < 0 || (interval > 0 && end <= begin))
+    throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
+                               ": the end must come later, and neither before the run"));
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/rigl.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_RIGL
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_RIGL
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least norm are pruned, and an
+/// equal number of absent blocks grows, whose gradients have the greatest norm. The number falls along a
+/// cosine, unless said otherwise, from `fraction` of the blocks to none at `until` of the run, where updates
+/// end. The gradient is that of the step's last micro-batch; see growth_candidates.
+///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
+///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
+///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
+///   cannot grow again in the update that prunes it.
+struct rigl {
+  std::int64_t interval = 0;  // ΔT, steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.3;      // α, of the stored blocks, [0, 1]
+  double until = 0.75;        // T_end, of the steps, (0, 1]
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("until", of.until...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
+  void check() const {
+    require_updates("rigl", interval, steps, fraction);
+    if (!(until > 0 && until <= 1))
+      throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
+  }
+  bool due(std::int64_t done) const { return due_every(interval, end(), done); }
+  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
+  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return replaced_share(stored, fraction * decay_after(done, end(), falls));
+  }
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
+  }
+  template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
+    return {at.candidates.begin(), at.candidates.end()};
+  }
+
+ private:
+  double end() const { return until * static_cast<double>(steps); }
+};
+
+static_assert(gradient_policy<rigl>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/sparse_evolutionary_training.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SPARSE_EVOLUTIONARY_TRAINING
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SPARSE_EVOLUTIONARY_TRAINING
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse
+/// connectivity"): a fixed fraction of the smallest positive weights and of the largest negative weights is
+/// pruned, and an equal number of randomly chosen absent blocks grows. A block is negative if the sum of its
+/// elements is, and its size is its L1 norm. A new block is zero, while the authors' code draws random
+/// values.
+struct sparse_evolutionary_training {
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;
+  fraction_decay falls = fraction_decay::constant;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("falls", of.falls...);
+  }
+  void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to replace, rounded down; no more than are absent.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+  }
+  /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const;
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
+  }
+};
+
+static_assert(sparsity_policy<sparse_evolutionary_training>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<char> sparse_evolutionary_training::prune(matrix_at_update const& at,
+                                                                   std::int64_t count) const {
+  const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
+  std::vector<char> negative(norms.size());
+  const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
+    auto value = values.begin();
+    for (char& below_zero : negative) {
+      Sum sum = 0;
+      for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
+      below_zero = sum < 0;
+    }
+  };
+  at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
+  const auto stored = static_cast<std::int64_t>(norms.size());
+  const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
+  const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
+  // Marks the blocks of least norm among the blocks of one sign.
+  const auto weakest_of = [&](char sign, std::int64_t how_many) {
+    std::vector<double> some;
+    for (std::size_t slot = 0; slot < norms.size(); ++slot)
+      if (negative[slot] == sign) some.push_back(norms[slot]);
+    return weakest(std::span<double const>(some), how_many);
+  };
+  const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
+  std::vector<char> pruned(norms.size());
+  std::size_t next[] = {0, 0};
+  for (std::size_t slot = 0; slot < norms.size(); ++slot) {
+    const auto sign = static_cast<std::size_t>(negative[slot]);
+    pruned[slot] = chosen[sign][next[sign]++];
+  }
+  return pruned;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/sparse_momentum.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SPARSE_MOMENTUM
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SPARSE_MOMENTUM
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Sparse momentum (Dettmers, Zettlemoyer 2019, "Sparse Networks from Scratch", SNFS): the blocks of least
+/// norm are pruned; as many grow where the moving average of the gradient is greatest, shared out among the
+/// matrices in proportion to the mean magnitude of this average at their stored blocks. What a matrix has no
+/// room for, the others get, and none becomes dense. The number falls along a cosine to none at the end,
+/// unless said otherwise.
+///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
+/// elements, so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each
+/// block of its grid. Only the last `averaged` steps before an update count, each of which costs the whole
+/// gradient: those before would have the weight momentum^averaged, 0.04 unless said otherwise.
+struct sparse_momentum {
+  std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;      // of the whole run
+  double fraction = 0.5;       // of the stored blocks, [0, 1]
+  double momentum = 0.9;       // the share of the average that stays in a step, [0, 1)
+  std::int64_t averaged = 30;  // steps before an update, at least 1
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("momentum", of.momentum...);
+    each.setting("averaged", of.averaged...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
+  void check() const;
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
+  /// code, since a matrix may have grown nearly dense.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+  }
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weight.weakest_blocks(count, norm);
+  }
+
+  /// Steps count up to `averaged` before the next update.
+  std::optional<double> average_share(std::int64_t done) const;
+  template <class T> T growth_score(std::span<T const> gradient) const {
+    const T size = norm_of(gradient, norm);
+    return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
+  }
+  /// In proportion to the averages; what is over by rounding goes to the largest remainders.
+  std::vector<std::int64_t> share_out(std::span<growth_share const> all) const;
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
+    return {at.candidates.begin(), at.candidates.end()};
+  }
+
+ private:
+  static double share(std::int64_t blocks, growth_share const& of, double sum) {
+    return static_cast<double>(blocks) * of.average / sum;
+  }
+};
+
+static_assert(averaging_policy<sparse_momentum>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void sparse_momentum::check() const {
+  require_updates("sparse_momentum", interval, steps, fraction);
+  if (!(momentum >= 0 && momentum < 1))
+    throw option_error(message("[sparse_momentum] momentum is ", momentum, ": it must be in [0, 1)"));
+  if (averaged < 1)
+    throw option_error(message("[sparse_momentum] averaged is ", averaged,
+                               ": it must be a number of steps, at least the one of the update"));
+}
+
+TESSERA_BODY std::optional<double> sparse_momentum::average_share(std::int64_t done) const {
+  if (interval <= 0 || done <= 0) return {};
+  const std::int64_t update = (done + interval - 1) / interval * interval;
+  if (!due(update) || update - done >= averaged) return {};
+  return momentum;
+}
+
+TESSERA_BODY std::vector<std::int64_t> sparse_momentum::share_out(std::span<growth_share const> all) const {
+  std::vector<std::int64_t> grown(all.size(), 0);
+  std::int64_t left = 0;
+  for (growth_share const& each : all) left += each.pruned;
+  std::vector<std::size_t> open(all.size());  // matrices that are not full
+  std::iota(open.begin(), open.end(), std::size_t(0));
+  double sum = 0;
+  const auto fill = [&] {  // fills the matrices whose share has no room; whether there are any
+    sum = 0;
+    for (const std::size_t m : open) sum += all[m].average;
+    const std::int64_t before = left;
+    const auto full = [&](std::size_t m) {
+      // One block stays absent: a dense matrix would never change again.
+      const std::int64_t room = all[m].absent - (all[m].pruned > 0 ? 0 : 1);
+      if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(room)) return false;
+      grown[m] = room;
+      left -= grown[m];
+      return true;
+    };
+    return std::erase_if(open, full) > 0;
+  };
+  while (fill()) {
+  }
+  if (!(sum > 0)) {  // no gradient at all: each grows what it lost
+    for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
+    return grown;
+  }
+  const std::int64_t before = left;
+  for (const std::size_t m : open) {
+    grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
+    left -= grown[m];
+  }
+  const auto remainder = [&](std::size_t m) {
+    return share(before, all[m], sum) - static_cast<double>(grown[m]);
+  };
+  std::vector<std::pair<double, std::size_t>> order;
+  for (const std::size_t m : open) order.emplace_back(-remainder(m), m);
+  std::sort(order.begin(), order.end());
+  for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
+  return grown;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/suggested_rate.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SUGGESTED_RATE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_SUGGESTED_RATE
+#include <cmath>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The highest learning rate that suits a sparse model if `dense_rate` suits the same model without sparsity:
+///   η(s) = η(0) exp(1.969 s² + 0.2905 s)   at sparsity s = 1 - density
+/// (Dietrich et al. 2021, "Towards Structured Dynamic Sparse Pre-Training of BERT", equation 3, fitted to
+/// BERT-Medium with AdamW; there log η(0) is -8.175). By the number N of parameters the same authors have
+///   log η = -0.838 log N + 6.13 for sparse models, -0.44 log N - 0.47 for dense ones
+/// (equations 8 and 9; natural logarithms). Throws option_error unless density is in (0, 1] and the
+/// rate a number, not negative.
+inline double suggested_rate(double dense_rate, double density) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[suggested_rate] density ", density, " is outside (0, 1]"));
+  if (!(dense_rate >= 0 && std::isfinite(dense_rate)))
+    throw option_error(
+        message("[suggested_rate] the dense rate is ", dense_rate, ": it must be a number, at least 0"));
+  const double sparsity = 1 - density;
+  return dense_rate * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/scores/densify.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_DENSIFY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_DENSIFY
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
+/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
+/// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
+/// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
+/// forward pattern as before; the scores of nn::edge_popup must not be densified.
+void densify(nn::mutable_parameter_list model);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void densify(nn::mutable_parameter_list model) {
+  for (const auto [i, number] : evolving_weights(model, false)) {
+    any_tensor& w = model[i].tensor;
+    w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/watching/model_patterns.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_MODEL_PATTERNS
+#define TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_MODEL_PATTERNS
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -40984,9 +41692,528 @@ TESSERA_BODY double mask_distance(model_patterns const& a, model_patterns const&
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/connectivity.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_CONNECTIVITY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_CONNECTIVITY
+// ---- tessera/train/sparsity/scores/early_ticket.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_EARLY_TICKET
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_EARLY_TICKET
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
+// would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
+// ticket is trained to the end.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Ends the search for a ticket when the last `window` mask distances between consecutive observations are
+/// all below `distance` (You et al. 2020, "Drawing early-bird tickets", §3.2; their numbers are the
+/// defaults).
+class early_ticket {
+ public:
+  /// Throws option_error unless distance is in (0, 1] and window at least 1.
+  explicit early_ticket(double distance = 0.1, int window = 5) : distance_(distance), window_(window) {
+    if (!(distance > 0 && distance <= 1) || window < 1)
+      throw option_error(message("[early_ticket] distance is ", distance, " and window ", window,
+                                 ": distance must be in (0, 1], and window at least 1"));
+  }
+
+  /// Takes the mask after an epoch, and says whether the search ends. Throws shape_error for the mask of
+  /// another model than before.
+  bool observe(model_patterns left) {
+    if (!last_.empty()) distances_.push_back(mask_distance(last_, left));
+    last_ = std::move(left);
+    return is_found();
+  }
+  /// The mask that pruning a model by the magnitude of blocks would leave: as `prune` has it.
+  template <class Model>
+  bool observe(Model const& model, double density, pruning_scope scope = pruning_scope::whole_model) {
+    Model pruned = model;
+    prune(pruned, density, scope);
+    return observe(patterns_of(pruned, true));
+  }
+
+  bool is_found() const {
+    return std::ssize(distances_) >= window_ &&
+           std::all_of(distances_.end() - window_, distances_.end(), [&](double d) { return d < distance_; });
+  }
+  /// The last mask, and the distance of each from the one before.
+  model_patterns const& ticket() const { return last_; }
+  std::vector<double> const& distances() const { return distances_; }
+
+ private:
+  double distance_;
+  int window_;
+  model_patterns last_;
+  std::vector<double> distances_;
+};
+
+namespace detail {
+/// Calls visit(layer, layer of each other…) for the layers of a model with coefficients of their units.
+template <bool Mlps = true, bool Attentions = true, class Model, class Visit, class... Others>
+void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
+  nn::for_each_layer(
+      model,
+      [&](auto& each, auto&... belonging) {
+        using layer_type = std::remove_cvref_t<decltype(each)>;
+        if constexpr ((Mlps && nn::is_slimmable_mlp<layer_type>) ||
+                      (Attentions && nn::is_slimmable_attention<layer_type>))
+          visit(each, belonging...);
+      },
+      others...);
+}
+}  // namespace detail
+
+/// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
+/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4). Frozen ones stay, but count in the value.
+struct slimming_penalty : penalty {
+  explicit slimming_penalty(double by) : penalty("slimming_penalty", by) {}
+
+  template <class Training> void accumulated(context&, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    detail::for_each_slimmable(
+        t.model,
+        [&](auto const& layer, auto& gradients) {
+          for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
+            const double c = double(layer.coefficients[k]);
+            sum += std::abs(c);
+            auto& gradient = gradients.coefficients[k];
+            gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
+          }
+        },
+        t.gradients);
+    value = strength * sum;
+  }
+};
+
+namespace detail {
+/// The mask of units without the `weak` ones.
+inline named_pattern mask_of_units(std::string name, std::vector<char> const& weak) {
+  std::vector<char> kept;
+  for (const char each : weak) kept.push_back(!each);
+  return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
+}
+template <class Coefficients>
+std::vector<double> magnitudes(char const* operation, Coefficients const& coefficients) {
+  std::vector<double> all;
+  for (const auto c : coefficients) {
+    if (!std::isfinite(double(c)))
+      throw error(message("[", operation, "] coefficient ", all.size(), " of a layer is ", double(c),
+                          ": coefficients must be finite"));
+    all.push_back(std::abs(double(c)));
+  }
+  return all;
+}
+inline void require_share(char const* operation, double share) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
+}
+}  // namespace detail
+
+/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
+/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
+/// one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
+template <class Model> model_patterns neuron_masks(Model const& model, double share) {
+  detail::require_share("neuron_masks", share);
+  std::vector<double> scores;
+  std::vector<std::int64_t> sizes;
+  std::int64_t must_stay = 0;
+  detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
+    std::vector<double> its = detail::magnitudes("neuron_masks", mlp.coefficients);
+    sizes.push_back(std::ssize(its));
+    if (its.empty()) return;
+    *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
+    ++must_stay;
+    scores.insert(scores.end(), its.begin(), its.end());
+  });
+  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp with neurons");
+  const std::int64_t most = std::ssize(scores) - must_stay;
+  const auto weak = weakest(std::span<double const>(scores),
+                            std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
+  model_patterns masks;
+  auto next = weak.begin();
+  for (const std::int64_t size : sizes) {
+    masks.push_back(detail::mask_of_units(message("mlp.", masks.size(), ".neurons"), {next, next + size}));
+    next += size;
+  }
+  return masks;
+}
+
+/// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
+/// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
+/// keeps at least one.
+///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
+///   not finite.
+template <class Model> model_patterns head_masks(Model const& model, double share) {
+  detail::require_share("head_masks", share);
+  model_patterns masks;
+  detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
+    const std::vector<double> scores = detail::magnitudes("head_masks", attention.coefficients);
+    const std::int64_t heads = std::ssize(scores), most = std::max<std::int64_t>(0, heads - 1);
+    const auto weak = weakest(std::span<double const>(scores),
+                              std::min<std::int64_t>(std::llround(share * double(heads)), most));
+    masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
+  });
+  if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");
+  return masks;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/scores/lottery_ticket.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_LOTTERY_TICKET
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_LOTTERY_TICKET
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
+// rewinding. A dense model is trained, its weakest blocks are pruned, what is left gets back the values of an
+// early step, and so on, round by round:
+//
+//   const auto early = model;                  // of step 0; of a later one after Frankle et al. 2020
+//   for (int round = 0; round < 10; ++round) {
+//     train::training t(model, train::adamw{});
+//     …                                        // train it to the end
+//     train::next_ticket(model, early);
+//   }
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Prunes `share` of the stored blocks of a model's weights, in place: those of least mean magnitude, in each
+/// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
+/// Gradients and optimizer state are to be made afterwards.
+///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
+void prune_share(nn::mutable_parameter_list model, double share,
+                 pruning_scope scope = pruning_scope::each_matrix);
+
+namespace detail {
+/// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
+void require_early(nn::parameter_list const& early, nn::parameter_list const& model);
+}  // namespace detail
+
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
+/// of the model. Gradients and optimizer state are to be made afterwards.
+///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
+///   that the model stores.
+template <class Model> void rewind_to(Model const& early, Model& model) {
+  detail::require_early(early, model);
+  nn::mutable_parameter_list to(model);
+  const nn::parameter_list from(early);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
+}
+
+/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
+/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
+template <class Model>
+void next_ticket(Model& trained, Model const& early, double share = 0.2,
+                 pruning_scope scope = pruning_scope::each_matrix) {
+  detail::require_early(early, trained);
+  prune_share(trained, share, scope);
+  rewind_to(early, trained);
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_early(nn::parameter_list const& early,
+                                             nn::parameter_list const& model) {
+  if (early.size() != model.size())
+    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
+                              model.size(), ": it must be a copy of the model"));
+  for (std::size_t i = 0; i < early.size(); ++i) {
+    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
+    if (from.is_matrix()) {
+      if (from.rows() != to.rows() || from.cols() != to.cols())
+        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
+                                  " and was ", from.rows(), " x ", from.cols(),
+                                  ": the early model must be a copy of the model"));
+      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
+        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
+                                  " of its blocks: the early model must have all blocks of the model"));
+    } else if (from.size() != to.size()) {
+      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
+                                from.size(), ": the early model must be a copy of the model"));
+    }
+  }
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void prune_share(nn::mutable_parameter_list model, double share,
+                                           pruning_scope scope) {
+  if (!(share >= 0 && share < 1))
+    throw option_error(
+        message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
+  const auto weights = detail::blocks_of_weights(model);
+  if (weights.empty()) throw option_error("[prune_share] the model has no weights that may be pruned");
+  const std::int64_t least =
+      scope == pruning_scope::whole_model
+          ? std::count_if(weights.begin(), weights.end(), [](auto const& w) { return w.stored > 0; })
+          : 1;
+  detail::remove_marked(
+      model,
+      detail::lowest_blocks(weights, magnitude_scores(model), scope, [&](std::int64_t stored, std::int64_t) {
+        return std::max<std::int64_t>(least, stored - std::llround(share * double(stored)));
+      }));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/scores/saliency.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_SALIENCY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_SALIENCY
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Scores for pruning before training: how much a block matters to a loss, by the gradients of a model that
+// is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
+// best blocks of the whole model.
+//
+// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
+// `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
+// it takes the same batches and drops the same features. A loss scale changes no order of scores.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// The root of the sum of squares of all weights that may be pruned.
+double norm_of_weights(nn::parameter_list const& model);
+
+/// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
+class values_to_restore {
+ public:
+  explicit values_to_restore(nn::mutable_parameter_list const& model);
+  values_to_restore(values_to_restore const&) = delete;
+  values_to_restore& operator=(values_to_restore const&) = delete;
+  ~values_to_restore();
+  /// Of a parameter.
+  std::vector<double> before(std::size_t i) const;
+
+ private:
+  nn::mutable_parameter_list model_;
+  kept_parameters before_;
+};
+
+}  // namespace detail
+
+/// Scores of SNIP (Lee, Ajanthan, Torr 2019): the mean of |g ∘ w| of each stored block, where g is the
+/// gradient that one call of add_gradient(gradients) adds.
+template <class Model, class AddGradient>
+std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
+  auto gradients = nn::zeros_like(model);
+  add_gradient(gradients);
+  return detail::mean_scores(
+      model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
+}
+
+/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
+/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
+/// divides logits by a temperature of 200: the loss of add_gradient may do so.
+///   g, H   gradient and Hessian of the loss by the weights that may be pruned
+///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
+///   double, within 3e-5 in float.
+///   Calls add_gradient three times. Values of weights change meanwhile, and have their bits afterwards.
+///   Throws option_error for weights of 16 bits, and error unless weights and gradients have norms that are
+///   finite and not zero.
+template <class Model, class AddGradient>
+std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
+  nn::mutable_parameter_list weights(model);
+  for (nn::any_parameter const& each : weights)
+    if (each.is_narrow())
+      throw option_error(message("[grasp_scores] the model is of ", each.tensor.element().name,
+                                 ", too coarse for differences of gradients: prune by the scores of a model ",
+                                 "of float on the same patterns, such as nn::widened(model)"));
+  auto gradients = nn::zeros_like(model), ahead = nn::zeros_like(model), behind = nn::zeros_like(model);
+  add_gradient(gradients);
+  const double weight_norm = detail::norm_of_weights(model),
+               gradient_norm = detail::norm_of_weights(gradients);
+  if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
+    throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
+                        " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
+  const nn::parameter_list slopes(gradients);
+  double epsilon = 0;
+  for (const auto [i, number] : evolving_weights(weights, true))
+    epsilon = weights[i].tensor.element().epsilon;
+  // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
+  const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
+  {
+    const detail::values_to_restore kept(weights);
+    const auto add_gradient_at = [&](double direction, auto& there) {
+      for (const auto [i, number] : evolving_weights(weights, true)) {
+        const std::vector<double> before = kept.before(i);
+        std::vector<double> moved = slopes[i].tensor.values();
+        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = before[k] + direction * moved[k];
+        weights[i].tensor.set_values(moved);
+      }
+      add_gradient(there);
+    };
+    add_gradient_at(step, ahead);
+    add_gradient_at(-step, behind);
+  }
+  return detail::mean_scores(
+      weights, [&](double w, double above, double below) { return w * (above - below) / (2 * step); },
+      nn::parameter_list(ahead), nn::parameter_list(behind));
+}
+
+/// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
+/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
+/// biases and norms their sums are the same for each layer (the paper's theorem 2).
+///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
+///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
+///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
+template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
+  nn::mutable_parameter_list parameters(model);
+  const detail::values_to_restore kept(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<double> sizes = kept.before(i);
+    for (double& value : sizes) value = std::abs(value);
+    parameters[i].tensor.set_values(sizes);
+  }
+  return snip_scores(model, add_flow);
+}
+
+/// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
+/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
+///   add_flow(gradients)   as synflow_scores has it; called in every round
+///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
+template <class Model, class AddFlow>
+void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
+                      pruning_scope scope = pruning_scope::whole_model) {
+  if (rounds < 1)
+    throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
+  static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
+  Model whole = model;
+  try {
+    for (int k = 1; k <= rounds; ++k)
+      prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
+  } catch (...) {
+    model = std::move(whole);
+    throw;
+  }
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY double norm_of_weights(nn::parameter_list const& model) {
+  double squares = 0;
+  for (const auto [i, number] : evolving_weights(model, true))
+    for (const double value : model[i].tensor.values()) squares += value * value;
+  return std::sqrt(squares);
+}
+
+TESSERA_BODY values_to_restore::values_to_restore(nn::mutable_parameter_list const& model)
+    : model_(model), before_(model) {}
+
+TESSERA_BODY values_to_restore::~values_to_restore() { before_.restore(model_); }
+
+TESSERA_BODY std::vector<double> values_to_restore::before(std::size_t i) const {
+  return before_.values(model_[i].tensor, i);
+}
+
+}  // namespace detail
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/sr_ste_penalty.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SR_STE_PENALTY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SR_STE_PENALTY
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The sparse-refined term of SR-STE (Zhou et al. 2021, eq. 8), for the layers nn::nm_linear of a model: adds
+/// strength · (1 − m) ⊙ w to the gradient of the mean loss, with m the mask of the weights that take part in
+/// forward. It keeps absent weights small, so that masks settle. `value` is strength / 2 · Σ w² over absent
+/// weights. The default is the paper's, for SGD; AdamW divides the sum of both gradients by its moments.
+/// Throws option_error in a step of a model without such layers.
+struct sr_ste_penalty : penalty {
+  explicit sr_ste_penalty(double by = 2e-4) : penalty("sr_ste_penalty", by) {}
+
+  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
+    const double factor = strength * detail::in_gradients(t, loss);
+    double sum = 0;
+    bool found = false;
+    nn::for_each_layer(
+        t.model,
+        [&](auto const& layer, auto& gradients) {
+          if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
+            layer.require_refreshed();
+            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
+            found = true;
+          }
+        },
+        t.gradients);
+    if (!found)
+      throw option_error("[sr_ste_penalty] the model has no nm_linear, whose weights it would pull");
+    value = strength / 2 * sum;
+  }
+
+ private:
+  /// Adds to the gradient of one matrix, and returns the sum of squares of its absent weights.
+  template <class Weight, class Visible, class Gradient>
+  static double add(context& ctx, Weight const& w, Visible const& visible, double factor,
+                    Gradient& gradient) {
+    using number = typename Gradient::value_type;
+    using block = typename Weight::block;
+    std::vector<std::pair<std::int32_t, std::int32_t>> place;  // block row and column, by slot
+    place.reserve(static_cast<std::size_t>(w.pattern().blocks()));
+    w.pattern().for_each([&](int i, int j, std::int64_t) { place.emplace_back(i, j); });
+    return detail::sum_over_blocks(ctx, w.pattern().blocks(), block::elements, [&](std::int64_t slot) {
+      const auto [block_row, block_col] = place[static_cast<std::size_t>(slot)];
+      const auto weights = w.at_slot(slot);
+      const auto its = gradient.at_slot(slot);
+      double squares = 0;
+      for (int k = 0; k < block::elements; ++k) {
+        const std::int64_t i = std::int64_t{block_row} * block::rows + k / block::cols,
+                           j = std::int64_t{block_col} * block::cols + k % block::cols;
+        if (i >= w.rows() || j >= w.cols() || visible.find(i, j) >= 0) continue;
+        const auto weight = static_cast<double>(weights[static_cast<std::size_t>(k)]);
+        squares += weight * weight;
+        its[static_cast<std::size_t>(k)] += static_cast<number>(factor * weight);
+      }
+      return squares;
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/watching/connectivity.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_CONNECTIVITY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_CONNECTIVITY
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41171,583 +42398,9 @@ TESSERA_BODY std::string to_svg(model_patterns const& now, model_patterns const&
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/deep_rewiring.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_DEEP_REWIRING
-#define TESSERA_SINGLE_TRAIN_SPARSITY_DEEP_REWIRING
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Deep rewiring, a control (Bellec et al. 2018, "Deep rewiring: training very sparse deep networks",
-/// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
-/// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
-///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
-///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
-///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
-///   term and its noise are hooks of the step: l1_penalty and weight_noise.
-struct deep_rewiring {
-  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
-  std::int64_t steps = 0;     // of the whole run
-  double fraction = 0.3;      // of the stored blocks, [0, 1]
-  std::uint64_t seed = 0;     // of signs and of regrowth
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("steps", of.steps...);
-    each.setting("fraction", of.fraction...);
-    each.setting("seed", of.seed...);
-  }
-  void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
-  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
-  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
-  /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
-  int sign(random_key matrix, std::int64_t place) const {
-    const random_stream random(seed, random_purpose::signs, matrix);
-    return random.bits(static_cast<std::uint64_t>(place)) >> 63 ? 1 : -1;
-  }
-  /// Of equal scores the lower slot is pruned. Not-a-number counts as infinite, so that it stays in sight.
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    std::vector<double> scores = at.weight.block_sums();
-    at.stored().for_each([&](int i, int j, std::int64_t slot) {
-      scores[static_cast<std::size_t>(slot)] *= sign(at.key, std::int64_t{i} * at.stored().block_cols() + j);
-    });
-    return weakest(std::span<double const>(scores), count);
-  }
-  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
-    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
-  }
-};
-
-static_assert(sparsity_policy<deep_rewiring>);
-
-/// A hook that adds √(2 η T) · N(0, 1) to the stored elements of all weights after each update, where η is
-/// the learning rate of the step and T the temperature (Bellec et al. 2018, algorithm 1). Embeddings, heads
-/// and vectors are left out, frozen weights too. An element's noise depends on (seed, matrix, step, row,
-/// column) alone, so a resumed run has equal bits. Of narrow weights the master gets it.
-///   train::weight_noise noise(1e-9, rates, seed);
-template <schedule Schedule> struct weight_noise : step_hook {
-  double temperature;
-  Schedule rates;  // of the run
-  std::uint64_t seed;
-
-  /// Throws option_error for a temperature that is negative or no number.
-  weight_noise(double of, Schedule of_run, std::uint64_t by = 0) : temperature(of), rates(of_run), seed(by) {
-    if (!(temperature >= 0 && std::isfinite(temperature)))
-      throw option_error(
-          message("[weight_noise] temperature is ", temperature, ": it must be a number, at least 0"));
-  }
-
-  template <class Training, class Update>
-  void around_update(context& ctx, Training& t, Update const& update) const {
-    update();
-    const double rate = rates.rate(t.progress.step);
-    nn::mutable_parameter_list model(t.model);
-    const nn::parameter_list gradients(t.gradients);
-    require_state("weight_noise", model, gradients, t.state);
-    const std::vector<std::string> names = model.names();
-    std::uint64_t number = 0;
-    for (std::size_t i = 0; i < model.size(); ++i) {
-      if (!model[i].tensor.is_matrix()) continue;
-      const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
-                                 static_cast<std::uint64_t>(t.progress.step));
-      const double its_rate = rate * t.groups.of_parameter(i).rate;
-      if (!model[i].is_weight() || its_rate == 0) continue;
-      const auto add_to = [&]<class T>(T) {
-        parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
-        add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);
-        run(ctx, of.rounded());
-      };
-      gradients[i].tensor.element().template is<float>() ? add_to(float()) : add_to(double());
-    }
-  }
-
- private:
-  template <class T>
-  static void add(context& ctx, any_tensor const& matrix, T* values, double deviation,
-                  random_stream const& random) {
-    const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), elements = height * width,
-                       rows = matrix.rows(), cols = matrix.cols();
-    pattern const& stored = matrix.pattern();
-    ctx.run(stored.block_rows(), [&](int block_row, std::byte*) {
-      std::int64_t slot = stored.first_slot(block_row);
-      for (const std::int32_t block_col : stored.row(block_row)) {
-        T* const block = values + elements * slot++;
-        for (std::int64_t k = 0; k < elements; ++k) {
-          const std::int64_t row = block_row * height + k / width, col = block_col * width + k % width;
-          if (row < rows && col < cols)
-            block[k] += T(deviation * random.normal(static_cast<std::uint64_t>(row * cols + col)));
-        }
-      }
-    });
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/densify.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_DENSIFY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_DENSIFY
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
-/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
-/// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
-/// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
-/// forward pattern as before; the scores of nn::edge_popup must not be densified.
-void densify(nn::mutable_parameter_list model);
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY void densify(nn::mutable_parameter_list model) {
-  for (const auto [i, number] : evolving_weights(model, false)) {
-    any_tensor& w = model[i].tensor;
-    w.set_pattern(pattern::dense(w.pattern().block_rows(), w.pattern().block_cols()));
-  }
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/penalties.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
-#define TESSERA_SINGLE_TRAIN_SPARSITY_PENALTIES
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-#include <vector>
-
-// Terms of the loss that drive weights, or whole blocks of them, to zero: hooks of the training step. Each
-// adds the gradient of strength · penalty to the mean gradient of a step, before it is measured and clipped.
-// Hooks that sum gradients over processes come before them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The base of these hooks.
-struct penalty : step_hook {
-  double strength;
-  double value = 0;  // of the last step, a part of the mean loss that step_report does not contain
-
-  /// Throws option_error, which begins with `name`, for a strength that is negative or no number.
-  TESSERA_COLD penalty(const char* name, double by) : strength(by) {
-    if (!(by >= 0 && std::isfinite(by)))
-      throw option_error(message("[", name, "] strength is ", by, ": it must be a number, at least 0"));
-  }
-};
-
-namespace detail {
-
-/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
-template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
-  const nn::parameter_list model(t.model);
-  nn::mutable_parameter_list gradients(t.gradients);
-  nn::require_alike("penalty", model, gradients);
-  for (std::size_t i = 0; i < model.size(); ++i)
-    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
-      visit(model[i].tensor, gradients[i].tensor);
-}
-
-/// The factor of a term of the mean loss in gradients that are sums over tokens, times the loss scale.
-template <class Training> double in_gradients(Training const& t, token_loss const& loss) {
-  return static_cast<double>(loss.tokens) * t.scaling.scale;
-}
-
-/// Calls add(slot) for all blocks of a matrix, and returns the sum of its results, in an order that does not
-/// depend on threads.
-///   elements   of a block
-template <class Add> double sum_over_blocks(context& ctx, std::int64_t blocks, int elements, Add&& add) {
-  const std::int64_t together = std::max<std::int64_t>(1, 8192 / elements);
-  std::vector<double> sums(static_cast<std::size_t>((blocks + together - 1) / together));
-  ctx.run(static_cast<int>(sums.size()), [&](int part, std::byte*) {
-    const std::int64_t first = part * together, last = std::min(blocks, first + together);
-    double sum = 0;
-    for (std::int64_t slot = first; slot < last; ++slot) sum += add(slot);
-    sums[static_cast<std::size_t>(part)] = sum;
-  });
-  double all = 0;
-  for (const double sum : sums) all += sum;
-  return all;
-}
-
-}  // namespace detail
-
-/// L1 (Tibshirani 1996, the lasso): strength · Σ |w|, over the stored elements of all weights; embeddings,
-/// heads and vectors are left out, frozen weights too. The gradient at zero is zero.
-struct l1_penalty : penalty {
-  explicit l1_penalty(double by) : penalty("l1_penalty", by) {}
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
-      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
-        using number = accumulator_t<T>;
-        auto gradient = feature_vector<number>::of_values(of_weight.data<number>(), of_weight.size());
-        sum += nn::total(ctx, abs(stored_values(w)), weight);
-        run(ctx, gradient = stored_values(gradient) + derivative<ops::absolute>(stored_values(w)) * factor);
-      });
-    });
-    value = strength * sum;
-  }
-};
-
-/// Group lasso (Yuan, Lin 2006) over blocks: strength · Σ √elements · ‖block‖₂, over the stored blocks of all
-/// weights as l1_penalty takes them. It draws whole blocks to zero, so that pruning finds them; of blocks of
-/// one element it is L1. The gradient of a block of zeros is zero.
-struct group_lasso : penalty {
-  explicit group_lasso(double by) : penalty("group_lasso", by) {}
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    detail::for_each_trained_weight(t, [&](any_tensor const& weight, any_tensor& of_weight) {
-      const int elements = weight.block_elements();
-      const double weight_of_block = std::sqrt(elements);
-      visit_values(weight, [&]<class T>(feature_vector<T> const& w) {
-        using number = accumulator_t<T>;
-        number* const gradient = of_weight.data<number>();
-        sum += weight_of_block *
-               detail::sum_over_blocks(
-                   ctx, weight.pattern().blocks(), elements, [&](std::int64_t slot) -> double {
-                     T const* const block = w.data() + slot * elements;
-                     double squares = 0;
-                     for (int k = 0; k < elements; ++k) squares += double(block[k]) * double(block[k]);
-                     if (squares == 0) return 0;
-                     const double norm = std::sqrt(squares), by = factor * weight_of_block / norm;
-                     for (int k = 0; k < elements; ++k)
-                       gradient[slot * elements + k] += number(by * double(block[k]));
-                     return norm;
-                   });
-      });
-    });
-    value = strength * sum;
-  }
-};
-
-/// The exploration penalty of Top-KAST (Jayakumar et al. 2020, §2.3), for the layers nn::top_kast of a model:
-///   strength · (Σ w² over A + Σ w² ÷ D over B \ A)
-/// with D the forward density. Blocks that take no part in forward must grow against a stronger pull to come
-/// into A, and blocks of A that lose their use leave it. It takes the place of the optimizer's weight decay.
-struct exploration_penalty : penalty {
-  explicit exploration_penalty(double by) : penalty("exploration_penalty", by) {}
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = 2 * strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    nn::for_each_layer(
-        t.model,
-        [&](auto& layer, auto& gradients) {
-          if constexpr (nn::is_top_kast<std::remove_const_t<std::remove_reference_t<decltype(layer)>>>)
-            nn::for_each_parameter(
-                layer.stored,
-                [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
-                  if constexpr (nn::is_matrix<decltype(w)>)
-                    if (name.role() == nn::parameter_role::weight)
-                      sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
-                },
-                layer.visible, gradients.stored);
-        },
-        t.gradients);
-    value = strength * sum;
-  }
-
- private:
-  /// Adds to the gradient of one matrix, and returns its sum of squares; `outside` multiplies blocks that are
-  /// not in `visible`.
-  template <class Weight, class Gradient>
-  static double add(context& ctx, Weight const& w, pattern const& visible, double outside, double factor,
-                    Gradient& gradient) {
-    using number = typename Gradient::value_type;
-    std::vector<double> pull;  // by slot
-    pull.reserve(static_cast<std::size_t>(w.pattern().blocks()));
-    w.pattern().for_each(
-        [&](int i, int j, std::int64_t) { pull.push_back(visible.find(i, j) >= 0 ? 1 : outside); });
-    return detail::sum_over_blocks(ctx, w.pattern().blocks(), Weight::block::elements,
-                                   [&](std::int64_t slot) {
-                                     const auto block = w.at_slot(slot);
-                                     const auto its = gradient.at_slot(slot);
-                                     const double by = pull[static_cast<std::size_t>(slot)];
-                                     double squares = 0;
-                                     for (std::size_t k = 0; k < its.size(); ++k) {
-                                       squares += double(block[k]) * double(block[k]);
-                                       its[k] += number(factor * by * double(block[k]));
-                                     }
-                                     return by * squares;
-                                   });
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/early_ticket.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EARLY_TICKET
-#define TESSERA_SINGLE_TRAIN_SPARSITY_EARLY_TICKET
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
-// would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
-// ticket is trained to the end.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Ends the search for a ticket when the last `window` mask distances between consecutive observations are
-/// all below `distance` (You et al. 2020, "Drawing early-bird tickets", §3.2; their numbers are the
-/// defaults).
-class early_ticket {
- public:
-  /// Throws option_error unless distance is in (0, 1] and window at least 1.
-  explicit early_ticket(double distance = 0.1, int window = 5) : distance_(distance), window_(window) {
-    if (!(distance > 0 && distance <= 1) || window < 1)
-      throw option_error(message("[early_ticket] distance is ", distance, " and window ", window,
-                                 ": distance must be in (0, 1], and window at least 1"));
-  }
-
-  /// Takes the mask after an epoch, and says whether the search ends. Throws shape_error for the mask of
-  /// another model than before.
-  bool observe(model_patterns left) {
-    if (!last_.empty()) distances_.push_back(mask_distance(last_, left));
-    last_ = std::move(left);
-    return is_found();
-  }
-  /// The mask that pruning a model by the magnitude of blocks would leave: as `prune` has it.
-  template <class Model>
-  bool observe(Model const& model, double density, pruning_scope scope = pruning_scope::whole_model) {
-    Model pruned = model;
-    prune(pruned, density, scope);
-    return observe(patterns_of(pruned, true));
-  }
-
-  bool is_found() const {
-    return std::ssize(distances_) >= window_ &&
-           std::all_of(distances_.end() - window_, distances_.end(), [&](double d) { return d < distance_; });
-  }
-  /// The last mask, and the distance of each from the one before.
-  model_patterns const& ticket() const { return last_; }
-  std::vector<double> const& distances() const { return distances_; }
-
- private:
-  double distance_;
-  int window_;
-  model_patterns last_;
-  std::vector<double> distances_;
-};
-
-namespace detail {
-/// Calls visit(layer, layer of each other…) for the layers of a model with coefficients of their units.
-template <bool Mlps = true, bool Attentions = true, class Model, class Visit, class... Others>
-void for_each_slimmable(Model& model, Visit&& visit, Others&... others) {
-  nn::for_each_layer(
-      model,
-      [&](auto& each, auto&... belonging) {
-        using layer_type = std::remove_cvref_t<decltype(each)>;
-        if constexpr ((Mlps && nn::is_slimmable_mlp<layer_type>) ||
-                      (Attentions && nn::is_slimmable_attention<layer_type>))
-          visit(each, belonging...);
-      },
-      others...);
-}
-}  // namespace detail
-
-/// Draws the coefficients of nn::slimmable_mlp and nn::slimmable_attention to zero: strength · Σ |c| (Liu et
-/// al. 2017, equation 1; EarlyBERT takes a strength of 1e-4). Frozen ones stay, but count in the value.
-struct slimming_penalty : penalty {
-  explicit slimming_penalty(double by) : penalty("slimming_penalty", by) {}
-
-  template <class Training> void accumulated(context&, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    detail::for_each_slimmable(
-        t.model,
-        [&](auto const& layer, auto& gradients) {
-          for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
-            const double c = double(layer.coefficients[k]);
-            sum += std::abs(c);
-            auto& gradient = gradients.coefficients[k];
-            gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
-          }
-        },
-        t.gradients);
-    value = strength * sum;
-  }
-};
-
-namespace detail {
-/// The mask of units without the `weak` ones.
-inline named_pattern mask_of_units(std::string name, std::vector<char> const& weak) {
-  std::vector<char> kept;
-  for (const char each : weak) kept.push_back(!each);
-  return {std::move(name), pattern_from_mask(1, static_cast<int>(kept.size()), kept)};
-}
-template <class Coefficients>
-std::vector<double> magnitudes(char const* operation, Coefficients const& coefficients) {
-  std::vector<double> all;
-  for (const auto c : coefficients) {
-    if (!std::isfinite(double(c)))
-      throw error(message("[", operation, "] coefficient ", all.size(), " of a layer is ", double(c),
-                          ": coefficients must be finite"));
-    all.push_back(std::abs(double(c)));
-  }
-  return all;
-}
-inline void require_share(char const* operation, double share) {
-  if (!(share >= 0 && share < 1))
-    throw option_error(message("[", operation, "] the share to prune is ", share, ": it must be in [0, 1)"));
-}
-}  // namespace detail
-
-/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
-/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
-/// one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
-///   not finite.
-template <class Model> model_patterns neuron_masks(Model const& model, double share) {
-  detail::require_share("neuron_masks", share);
-  std::vector<double> scores;
-  std::vector<std::int64_t> sizes;
-  std::int64_t must_stay = 0;
-  detail::for_each_slimmable<true, false>(model, [&](auto const& mlp) {
-    std::vector<double> its = detail::magnitudes("neuron_masks", mlp.coefficients);
-    sizes.push_back(std::ssize(its));
-    if (its.empty()) return;
-    *std::max_element(its.begin(), its.end()) = std::numeric_limits<double>::infinity();
-    ++must_stay;
-    scores.insert(scores.end(), its.begin(), its.end());
-  });
-  if (scores.empty()) throw option_error("[neuron_masks] the model has no nn::slimmable_mlp with neurons");
-  const std::int64_t most = std::ssize(scores) - must_stay;
-  const auto weak = weakest(std::span<double const>(scores),
-                            std::min<std::int64_t>(std::llround(share * double(std::ssize(scores))), most));
-  model_patterns masks;
-  auto next = weak.begin();
-  for (const std::int64_t size : sizes) {
-    masks.push_back(detail::mask_of_units(message("mlp.", masks.size(), ".neurons"), {next, next + size}));
-    next += size;
-  }
-  return masks;
-}
-
-/// The heads that are left of each nn::slimmable_attention of a model, in its order, when it loses `share` of
-/// its own heads, rounded: patterns (1, heads). Layer by layer, as in EarlyBERT, which prunes a third; each
-/// keeps at least one.
-///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
-///   not finite.
-template <class Model> model_patterns head_masks(Model const& model, double share) {
-  detail::require_share("head_masks", share);
-  model_patterns masks;
-  detail::for_each_slimmable<false, true>(model, [&](auto const& attention) {
-    const std::vector<double> scores = detail::magnitudes("head_masks", attention.coefficients);
-    const std::int64_t heads = std::ssize(scores), most = std::max<std::int64_t>(0, heads - 1);
-    const auto weak = weakest(std::span<double const>(scores),
-                              std::min<std::int64_t>(std::llround(share * double(heads)), most));
-    masks.push_back(detail::mask_of_units(message("attention.", masks.size(), ".heads"), weak));
-  });
-  if (masks.empty()) throw option_error("[head_masks] the model has no nn::slimmable_attention");
-  return masks;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/gradual_pruning.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
-#define TESSERA_SINGLE_TRAIN_SPARSITY_GRADUAL_PRUNING
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Gradual magnitude pruning (Zhu, Gupta 2017, "To prune, or not to prune", equation 1), from dense to
-/// sparse: at each update the blocks of least norm of each weight are pruned, and none grows, so that the
-/// density is
-///   d + (1 - d) (1 - (done - begin) ÷ (end - begin))³
-/// of the blocks; a weight that stores fewer already waits. Memory and time of a step fall with the density.
-struct gradual_pruning {
-  std::int64_t interval = 0;        // Δt, steps from update to update; 0: the first pattern is kept
-  std::int64_t begin = 0, end = 0;  // t0 and t0 + n Δt, steps of the run
-  double density = 0.1;             // of the blocks, at the end, (0, 1]
-  block_norm norm = block_norm::l1;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("begin", of.begin...);
-    each.setting("end", of.end...);
-    each.setting("density", of.density...);
-    each.setting("norm", of.norm...);
-  }
-  void check() const;
-  /// Every `interval` steps, and at the end.
-  bool due(std::int64_t done) const {
-    return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
-  }
-  double density_after(std::int64_t done) const {
-    const double left =
-        1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
-    return density + (1 - density) * left * left * left;
-  }
-  /// The number of blocks to prune; one block stays.
-  std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
-    const std::int64_t stay = std::max<std::int64_t>(1, std::llround(density_after(done) * all));
-    return std::max<std::int64_t>(0, stored.blocks() - stay);
-  }
-  std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
-  bool prunes_dense() const { return true; }
-
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
-  }
-  std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
-};
-
-static_assert(sparsity_policy<gradual_pruning>);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY void gradual_pruning::check() const {
-  require_updates("gradual_pruning", interval, end, 0);
-  if (begin < 0 || (interval > 0 && end <= begin))
-    throw option_error(message("[gradual_pruning] it begins after ", begin, " steps and ends after ", end,
-                               ": the end must come later, and neither before the run"));
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/layer_table.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_LAYER_TABLE
-#define TESSERA_SINGLE_TRAIN_SPARSITY_LAYER_TABLE
+// ---- tessera/train/sparsity/watching/layer_table.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_LAYER_TABLE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_LAYER_TABLE
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -41804,115 +42457,9 @@ TESSERA_BODY std::string to_csv(std::vector<layer_row> const& table) {
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/lottery_ticket.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_LOTTERY_TICKET
-#define TESSERA_SINGLE_TRAIN_SPARSITY_LOTTERY_TICKET
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <utility>
-#include <vector>
-
-// Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
-// rewinding. A dense model is trained, its weakest blocks are pruned, what is left gets back the values of an
-// early step, and so on, round by round:
-//
-//   const auto early = model;                  // of step 0; of a later one after Frankle et al. 2020
-//   for (int round = 0; round < 10; ++round) {
-//     train::training t(model, train::adamw{});
-//     …                                        // train it to the end
-//     train::next_ticket(model, early);
-//   }
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Prunes `share` of the stored blocks of a model's weights, in place: those of least mean magnitude, in each
-/// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
-/// Gradients and optimizer state are to be made afterwards.
-///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
-void prune_share(nn::mutable_parameter_list model, double share,
-                 pruning_scope scope = pruning_scope::each_matrix);
-
-namespace detail {
-/// Throws shape_error unless `early` has the sizes of a model, and all its blocks.
-void require_early(nn::parameter_list const& early, nn::parameter_list const& model);
-}  // namespace detail
-
-/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
-/// of the model. Gradients and optimizer state are to be made afterwards.
-///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
-///   that the model stores.
-template <class Model> void rewind_to(Model const& early, Model& model) {
-  detail::require_early(early, model);
-  nn::mutable_parameter_list to(model);
-  const nn::parameter_list from(early);
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
-}
-
-/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
-/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
-template <class Model>
-void next_ticket(Model& trained, Model const& early, double share = 0.2,
-                 pruning_scope scope = pruning_scope::each_matrix) {
-  detail::require_early(early, trained);
-  prune_share(trained, share, scope);
-  rewind_to(early, trained);
-}
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void require_early(nn::parameter_list const& early,
-                                             nn::parameter_list const& model) {
-  if (early.size() != model.size())
-    throw shape_error(message("[rewind_to] the early model has ", early.size(), " parameters, and the model ",
-                              model.size(), ": it must be a copy of the model"));
-  for (std::size_t i = 0; i < early.size(); ++i) {
-    any_tensor const &from = early[i].tensor, &to = model[i].tensor;
-    if (from.is_matrix()) {
-      if (from.rows() != to.rows() || from.cols() != to.cols())
-        throw shape_error(message("[rewind_to] ", early.name(i), " is ", to.rows(), " x ", to.cols(),
-                                  " and was ", from.rows(), " x ", from.cols(),
-                                  ": the early model must be a copy of the model"));
-      if (const std::int64_t missing = (to.pattern() - from.pattern()).blocks())
-        throw shape_error(message("[rewind_to] ", early.name(i), " was without ", missing,
-                                  " of its blocks: the early model must have all blocks of the model"));
-    } else if (from.size() != to.size()) {
-      throw shape_error(message("[rewind_to] ", early.name(i), " has ", to.size(), " values and had ",
-                                from.size(), ": the early model must be a copy of the model"));
-    }
-  }
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY void prune_share(nn::mutable_parameter_list model, double share,
-                                           pruning_scope scope) {
-  if (!(share >= 0 && share < 1))
-    throw option_error(
-        message("[prune_share] the share of the blocks to prune is ", share, ": it must be in [0, 1)"));
-  const auto weights = detail::blocks_of_weights(model);
-  if (weights.empty()) throw option_error("[prune_share] the model has no weights that may be pruned");
-  const std::int64_t least =
-      scope == pruning_scope::whole_model
-          ? std::count_if(weights.begin(), weights.end(), [](auto const& w) { return w.stored > 0; })
-          : 1;
-  detail::remove_marked(
-      model,
-      detail::lowest_blocks(weights, magnitude_scores(model), scope, [&](std::int64_t stored, std::int64_t) {
-        return std::max<std::int64_t>(least, stored - std::llround(share * double(stored)));
-      }));
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/pattern_history.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_PATTERN_HISTORY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_PATTERN_HISTORY
+// ---- tessera/train/sparsity/watching/pattern_history.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_PATTERN_HISTORY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_WATCHING_PATTERN_HISTORY
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -42091,551 +42638,6 @@ TESSERA_BODY pattern_history pattern_history::from_json(io::json_place const& pl
 }
 
 #endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/rigl.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_RIGL
-#define TESSERA_SINGLE_TRAIN_SPARSITY_RIGL
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// RigL (Evci et al. 2020, "Rigging the Lottery", algorithm 1): the blocks of least norm are pruned, and an
-/// equal number of absent blocks grows, whose gradients have the greatest norm. The number falls along a
-/// cosine, unless said otherwise, from `fraction` of the blocks to none at `until` of the run, where updates
-/// end. The gradient is that of the step's last micro-batch; see growth_candidates.
-///   At a density of 0.1 the step of an update takes 3 to 4.5 times the time of another step, since it
-///   computes the whole gradient: 2 to 4 % of a run at an interval of 100 (BERT-size layers of 4096 tokens).
-///   An update follows the optimizer's step, while in algorithm 1 it replaces that step, and a pruned block
-///   cannot grow again in the update that prunes it.
-struct rigl {
-  std::int64_t interval = 0;  // ΔT, steps from update to update; 0: the first pattern is kept
-  std::int64_t steps = 0;     // of the whole run
-  double fraction = 0.3;      // α, of the stored blocks, [0, 1]
-  double until = 0.75;        // T_end, of the steps, (0, 1]
-  block_norm norm = block_norm::l1;
-  fraction_decay falls = fraction_decay::cosine;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("steps", of.steps...);
-    each.setting("fraction", of.fraction...);
-    each.setting("until", of.until...);
-    each.setting("norm", of.norm...);
-    each.setting("falls", of.falls...);
-  }
-  void check() const {
-    require_updates("rigl", interval, steps, fraction);
-    if (!(until > 0 && until <= 1))
-      throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
-  }
-  bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
-  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
-  std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, end(), falls));
-  }
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
-  }
-  template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
-  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
-    return {at.candidates.begin(), at.candidates.end()};
-  }
-
- private:
-  double end() const { return until * static_cast<double>(steps); }
-};
-
-static_assert(gradient_policy<rigl>);
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/saliency.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SALIENCY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_SALIENCY
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-// Scores for pruning before training: how much a block matters to a loss, by the gradients of a model that
-// is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
-// best blocks of the whole model.
-//
-// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
-// `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
-// it takes the same batches and drops the same features. A loss scale changes no order of scores.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-namespace detail {
-
-/// The root of the sum of squares of all weights that may be pruned.
-double norm_of_weights(nn::parameter_list const& model);
-
-/// Puts the values of a model's parameters back, to the bit, when it goes out of scope.
-class values_to_restore {
- public:
-  explicit values_to_restore(nn::mutable_parameter_list const& model);
-  values_to_restore(values_to_restore const&) = delete;
-  values_to_restore& operator=(values_to_restore const&) = delete;
-  ~values_to_restore();
-  /// Of a parameter.
-  std::vector<double> before(std::size_t i) const;
-
- private:
-  nn::mutable_parameter_list model_;
-  kept_parameters before_;
-};
-
-}  // namespace detail
-
-/// Scores of SNIP (Lee, Ajanthan, Torr 2019): the mean of |g ∘ w| of each stored block, where g is the
-/// gradient that one call of add_gradient(gradients) adds.
-template <class Model, class AddGradient>
-std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) {
-  auto gradients = nn::zeros_like(model);
-  add_gradient(gradients);
-  return detail::mean_scores(
-      model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
-}
-
-/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
-/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
-/// divides logits by a temperature of 200: the loss of add_gradient may do so.
-///   g, H   gradient and Hessian of the loss by the weights that may be pruned
-///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
-///   double, within 3e-5 in float.
-///   Calls add_gradient three times. Values of weights change meanwhile, and have their bits afterwards.
-///   Throws option_error for weights of 16 bits, and error unless weights and gradients have norms that are
-///   finite and not zero.
-template <class Model, class AddGradient>
-std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
-  nn::mutable_parameter_list weights(model);
-  for (nn::any_parameter const& each : weights)
-    if (each.is_narrow())
-      throw option_error(message("[grasp_scores] the model is of ", each.tensor.element().name,
-                                 ", too coarse for differences of gradients: prune by the scores of a model ",
-                                 "of float on the same patterns, such as nn::widened(model)"));
-  auto gradients = nn::zeros_like(model), ahead = nn::zeros_like(model), behind = nn::zeros_like(model);
-  add_gradient(gradients);
-  const double weight_norm = detail::norm_of_weights(model),
-               gradient_norm = detail::norm_of_weights(gradients);
-  if (!(std::isnormal(weight_norm) && std::isnormal(gradient_norm)))
-    throw error(message("[grasp_scores] the norm of the weights is ", weight_norm,
-                        " and that of their gradient ", gradient_norm, ": both must be finite and not zero"));
-  const nn::parameter_list slopes(gradients);
-  double epsilon = 0;
-  for (const auto [i, number] : evolving_weights(weights, true))
-    epsilon = weights[i].tensor.element().epsilon;
-  // Along g. Of a small MLP, √ε is where rounding and the kinks of ReLU disturb least; ∛ε crosses many kinks.
-  const double step = std::sqrt(epsilon) * weight_norm / gradient_norm;
-  {
-    const detail::values_to_restore kept(weights);
-    const auto add_gradient_at = [&](double direction, auto& there) {
-      for (const auto [i, number] : evolving_weights(weights, true)) {
-        const std::vector<double> before = kept.before(i);
-        std::vector<double> moved = slopes[i].tensor.values();
-        for (std::size_t k = 0; k < moved.size(); ++k) moved[k] = before[k] + direction * moved[k];
-        weights[i].tensor.set_values(moved);
-      }
-      add_gradient(there);
-    };
-    add_gradient_at(step, ahead);
-    add_gradient_at(-step, behind);
-  }
-  return detail::mean_scores(
-      weights, [&](double w, double above, double below) { return w * (above - below) / (2 * step); },
-      nn::parameter_list(ahead), nn::parameter_list(behind));
-}
-
-/// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
-/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
-/// biases and norms their sums are the same for each layer (the paper's theorem 2).
-///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
-///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
-///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
-template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& model, AddFlow&& add_flow) {
-  nn::mutable_parameter_list parameters(model);
-  const detail::values_to_restore kept(parameters);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    std::vector<double> sizes = kept.before(i);
-    for (double& value : sizes) value = std::abs(value);
-    parameters[i].tensor.set_values(sizes);
-  }
-  return snip_scores(model, add_flow);
-}
-
-/// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
-/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
-///   add_flow(gradients)   as synflow_scores has it; called in every round
-///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
-template <class Model, class AddFlow>
-void prune_by_synflow(Model& model, double density, AddFlow&& add_flow, int rounds = 100,
-                      pruning_scope scope = pruning_scope::whole_model) {
-  if (rounds < 1)
-    throw option_error(message("[prune_by_synflow] rounds is ", rounds, ": it must be at least 1"));
-  static_cast<void>(detail::blocks_left(detail::blocks_of_weights(model), density, scope));
-  Model whole = model;
-  try {
-    for (int k = 1; k <= rounds; ++k)
-      prune(model, std::pow(density, double(k) / rounds), synflow_scores(model, add_flow), scope);
-  } catch (...) {
-    model = std::move(whole);
-    throw;
-  }
-}
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY double norm_of_weights(nn::parameter_list const& model) {
-  double squares = 0;
-  for (const auto [i, number] : evolving_weights(model, true))
-    for (const double value : model[i].tensor.values()) squares += value * value;
-  return std::sqrt(squares);
-}
-
-TESSERA_BODY values_to_restore::values_to_restore(nn::mutable_parameter_list const& model)
-    : model_(model), before_(model) {}
-
-TESSERA_BODY values_to_restore::~values_to_restore() { before_.restore(model_); }
-
-TESSERA_BODY std::vector<double> values_to_restore::before(std::size_t i) const {
-  return before_.values(model_[i].tensor, i);
-}
-
-}  // namespace detail
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/sparse_evolutionary_training.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_EVOLUTIONARY_TRAINING
-#define TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_EVOLUTIONARY_TRAINING
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse
-/// connectivity"): a fixed fraction of the smallest positive weights and of the largest negative weights is
-/// pruned, and an equal number of randomly chosen absent blocks grows. A block is negative if the sum of its
-/// elements is, and its size is its L1 norm. A new block is zero, while the authors' code draws random
-/// values.
-struct sparse_evolutionary_training {
-  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
-  std::int64_t steps = 0;     // of the whole run
-  double fraction = 0.3;      // ζ, of the stored blocks, [0, 1]
-  std::uint64_t seed = 0;
-  fraction_decay falls = fraction_decay::constant;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("steps", of.steps...);
-    each.setting("fraction", of.fraction...);
-    each.setting("seed", of.seed...);
-    each.setting("falls", of.falls...);
-  }
-  void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
-  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
-  std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
-  }
-  /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const;
-  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
-    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
-  }
-};
-
-static_assert(sparsity_policy<sparse_evolutionary_training>);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY std::vector<char> sparse_evolutionary_training::prune(matrix_at_update const& at,
-                                                                   std::int64_t count) const {
-  const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
-  std::vector<char> negative(norms.size());
-  const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
-    auto value = values.begin();
-    for (char& below_zero : negative) {
-      Sum sum = 0;
-      for (int k = 0; k < at.weight.block_elements(); ++k) sum += static_cast<Sum>(*value++);
-      below_zero = sum < 0;
-    }
-  };
-  at.weight.element().accumulator->is<float>() ? sum_up(float()) : sum_up(double());
-  const auto stored = static_cast<std::int64_t>(norms.size());
-  const std::int64_t below = std::count(negative.begin(), negative.end(), 1);
-  const std::int64_t of_negative = stored == 0 ? 0 : count * below / stored;
-  // Marks the blocks of least norm among the blocks of one sign.
-  const auto weakest_of = [&](char sign, std::int64_t how_many) {
-    std::vector<double> some;
-    for (std::size_t slot = 0; slot < norms.size(); ++slot)
-      if (negative[slot] == sign) some.push_back(norms[slot]);
-    return weakest(std::span<double const>(some), how_many);
-  };
-  const std::vector<char> chosen[] = {weakest_of(0, count - of_negative), weakest_of(1, of_negative)};
-  std::vector<char> pruned(norms.size());
-  std::size_t next[] = {0, 0};
-  for (std::size_t slot = 0; slot < norms.size(); ++slot) {
-    const auto sign = static_cast<std::size_t>(negative[slot]);
-    pruned[slot] = chosen[sign][next[sign]++];
-  }
-  return pruned;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/sparse_momentum.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_MOMENTUM
-#define TESSERA_SINGLE_TRAIN_SPARSITY_SPARSE_MOMENTUM
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <numeric>
-#include <optional>
-#include <span>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Sparse momentum (Dettmers, Zettlemoyer 2019, "Sparse Networks from Scratch", SNFS): the blocks of least
-/// norm are pruned; as many grow where the moving average of the gradient is greatest, shared out among the
-/// matrices in proportion to the mean magnitude of this average at their stored blocks. What a matrix has no
-/// room for, the others get, and none becomes dense. The number falls along a cosine to none at the end,
-/// unless said otherwise.
-///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
-/// elements, so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each
-/// block of its grid. Only the last `averaged` steps before an update count, each of which costs the whole
-/// gradient: those before would have the weight momentum^averaged, 0.04 unless said otherwise.
-struct sparse_momentum {
-  std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
-  std::int64_t steps = 0;      // of the whole run
-  double fraction = 0.5;       // of the stored blocks, [0, 1]
-  double momentum = 0.9;       // the share of the average that stays in a step, [0, 1)
-  std::int64_t averaged = 30;  // steps before an update, at least 1
-  block_norm norm = block_norm::l1;
-  fraction_decay falls = fraction_decay::cosine;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("steps", of.steps...);
-    each.setting("fraction", of.fraction...);
-    each.setting("momentum", of.momentum...);
-    each.setting("averaged", of.averaged...);
-    each.setting("norm", of.norm...);
-    each.setting("falls", of.falls...);
-  }
-  void check() const;
-  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
-  /// code, since a matrix may have grown nearly dense.
-  std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
-  }
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
-  }
-
-  /// Steps count up to `averaged` before the next update.
-  std::optional<double> average_share(std::int64_t done) const;
-  template <class T> T growth_score(std::span<T const> gradient) const {
-    const T size = norm_of(gradient, norm);
-    return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
-  }
-  /// In proportion to the averages; what is over by rounding goes to the largest remainders.
-  std::vector<std::int64_t> share_out(std::span<growth_share const> all) const;
-  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
-    return {at.candidates.begin(), at.candidates.end()};
-  }
-
- private:
-  static double share(std::int64_t blocks, growth_share const& of, double sum) {
-    return static_cast<double>(blocks) * of.average / sum;
-  }
-};
-
-static_assert(averaging_policy<sparse_momentum>);
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY void sparse_momentum::check() const {
-  require_updates("sparse_momentum", interval, steps, fraction);
-  if (!(momentum >= 0 && momentum < 1))
-    throw option_error(message("[sparse_momentum] momentum is ", momentum, ": it must be in [0, 1)"));
-  if (averaged < 1)
-    throw option_error(message("[sparse_momentum] averaged is ", averaged,
-                               ": it must be a number of steps, at least the one of the update"));
-}
-
-TESSERA_BODY std::optional<double> sparse_momentum::average_share(std::int64_t done) const {
-  if (interval <= 0 || done <= 0) return {};
-  const std::int64_t update = (done + interval - 1) / interval * interval;
-  if (!due(update) || update - done >= averaged) return {};
-  return momentum;
-}
-
-TESSERA_BODY std::vector<std::int64_t> sparse_momentum::share_out(std::span<growth_share const> all) const {
-  std::vector<std::int64_t> grown(all.size(), 0);
-  std::int64_t left = 0;
-  for (growth_share const& each : all) left += each.pruned;
-  std::vector<std::size_t> open(all.size());  // matrices that are not full
-  std::iota(open.begin(), open.end(), std::size_t(0));
-  double sum = 0;
-  const auto fill = [&] {  // fills the matrices whose share has no room; whether there are any
-    sum = 0;
-    for (const std::size_t m : open) sum += all[m].average;
-    const std::int64_t before = left;
-    const auto full = [&](std::size_t m) {
-      // One block stays absent: a dense matrix would never change again.
-      const std::int64_t room = all[m].absent - (all[m].pruned > 0 ? 0 : 1);
-      if (!(sum > 0) || share(before, all[m], sum) < static_cast<double>(room)) return false;
-      grown[m] = room;
-      left -= grown[m];
-      return true;
-    };
-    return std::erase_if(open, full) > 0;
-  };
-  while (fill()) {
-  }
-  if (!(sum > 0)) {  // no gradient at all: each grows what it lost
-    for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
-    return grown;
-  }
-  const std::int64_t before = left;
-  for (const std::size_t m : open) {
-    grown[m] = static_cast<std::int64_t>(share(before, all[m], sum));
-    left -= grown[m];
-  }
-  const auto remainder = [&](std::size_t m) {
-    return share(before, all[m], sum) - static_cast<double>(grown[m]);
-  };
-  std::vector<std::pair<double, std::size_t>> order;
-  for (const std::size_t m : open) order.emplace_back(-remainder(m), m);
-  std::sort(order.begin(), order.end());
-  for (std::size_t i = 0; left > 0 && i < order.size(); ++i, --left) ++grown[order[i].second];
-  return grown;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/sr_ste_penalty.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SR_STE_PENALTY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_SR_STE_PENALTY
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The sparse-refined term of SR-STE (Zhou et al. 2021, eq. 8), for the layers nn::nm_linear of a model: adds
-/// strength · (1 − m) ⊙ w to the gradient of the mean loss, with m the mask of the weights that take part in
-/// forward. It keeps absent weights small, so that masks settle. `value` is strength / 2 · Σ w² over absent
-/// weights. The default is the paper's, for SGD; AdamW divides the sum of both gradients by its moments.
-/// Throws option_error in a step of a model without such layers.
-struct sr_ste_penalty : penalty {
-  explicit sr_ste_penalty(double by = 2e-4) : penalty("sr_ste_penalty", by) {}
-
-  template <class Training> void accumulated(context& ctx, Training& t, token_loss const& loss) {
-    const double factor = strength * detail::in_gradients(t, loss);
-    double sum = 0;
-    bool found = false;
-    nn::for_each_layer(
-        t.model,
-        [&](auto const& layer, auto& gradients) {
-          if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
-            layer.require_refreshed();
-            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
-            found = true;
-          }
-        },
-        t.gradients);
-    if (!found)
-      throw option_error("[sr_ste_penalty] the model has no nm_linear, whose weights it would pull");
-    value = strength / 2 * sum;
-  }
-
- private:
-  /// Adds to the gradient of one matrix, and returns the sum of squares of its absent weights.
-  template <class Weight, class Visible, class Gradient>
-  static double add(context& ctx, Weight const& w, Visible const& visible, double factor,
-                    Gradient& gradient) {
-    using number = typename Gradient::value_type;
-    using block = typename Weight::block;
-    std::vector<std::pair<std::int32_t, std::int32_t>> place;  // block row and column, by slot
-    place.reserve(static_cast<std::size_t>(w.pattern().blocks()));
-    w.pattern().for_each([&](int i, int j, std::int64_t) { place.emplace_back(i, j); });
-    return detail::sum_over_blocks(ctx, w.pattern().blocks(), block::elements, [&](std::int64_t slot) {
-      const auto [block_row, block_col] = place[static_cast<std::size_t>(slot)];
-      const auto weights = w.at_slot(slot);
-      const auto its = gradient.at_slot(slot);
-      double squares = 0;
-      for (int k = 0; k < block::elements; ++k) {
-        const std::int64_t i = std::int64_t{block_row} * block::rows + k / block::cols,
-                           j = std::int64_t{block_col} * block::cols + k % block::cols;
-        if (i >= w.rows() || j >= w.cols() || visible.find(i, j) >= 0) continue;
-        const auto weight = static_cast<double>(weights[static_cast<std::size_t>(k)]);
-        squares += weight * weight;
-        its[static_cast<std::size_t>(k)] += static_cast<number>(factor * weight);
-      }
-      return squares;
-    });
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/suggested_rate.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SUGGESTED_RATE
-#define TESSERA_SINGLE_TRAIN_SPARSITY_SUGGESTED_RATE
-#include <cmath>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The highest learning rate that suits a sparse model if `dense_rate` suits the same model without sparsity:
-///   η(s) = η(0) exp(1.969 s² + 0.2905 s)   at sparsity s = 1 - density
-/// (Dietrich et al. 2021, "Towards Structured Dynamic Sparse Pre-Training of BERT", equation 3, fitted to
-/// BERT-Medium with AdamW; there log η(0) is -8.175). By the number N of parameters the same authors have
-///   log η = -0.838 log N + 6.13 for sparse models, -0.44 log N - 0.47 for dense ones
-/// (equations 8 and 9; natural logarithms). Throws option_error unless density is in (0, 1] and the
-/// rate a number, not negative.
-inline double suggested_rate(double dense_rate, double density) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[suggested_rate] density ", density, " is outside (0, 1]"));
-  if (!(dense_rate >= 0 && std::isfinite(dense_rate)))
-    throw option_error(
-        message("[suggested_rate] the dense rate is ", dense_rate, ": it must be a number, at least 0"));
-  const double sparsity = 1 - density;
-  return dense_rate * std::exp(1.969 * sparsity * sparsity + 0.2905 * sparsity);
-}
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

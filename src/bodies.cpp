@@ -6,11 +6,7 @@
 #include <tessera/core/decimal.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/memory.hpp>
-#include <tessera/eval/account.hpp>
-#include <tessera/eval/attention_heads.hpp>
-#include <tessera/eval/concatenation.hpp>
 #include <tessera/eval/elementwise.hpp>
-#include <tessera/eval/embedding.hpp>
 #include <tessera/eval/matrix_product.hpp>
 #include <tessera/eval/operands.hpp>
 #include <tessera/eval/plan.hpp>
@@ -40,6 +36,10 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/statements/account.hpp>
+#include <tessera/statements/attention_heads.hpp>
+#include <tessera/statements/concatenation.hpp>
+#include <tessera/statements/embedding.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/densities.hpp>
 #include <tessera/tensor/matrix_sources.hpp>
@@ -67,19 +67,19 @@
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/settings.hpp>
 #include <tessera/train/sparsity/absent_gradients.hpp>
-#include <tessera/train/sparsity/connectivity.hpp>
-#include <tessera/train/sparsity/densify.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
-#include <tessera/train/sparsity/gradual_pruning.hpp>
-#include <tessera/train/sparsity/layer_table.hpp>
-#include <tessera/train/sparsity/lottery_ticket.hpp>
-#include <tessera/train/sparsity/model_patterns.hpp>
-#include <tessera/train/sparsity/pattern_history.hpp>
-#include <tessera/train/sparsity/prune.hpp>
-#include <tessera/train/sparsity/saliency.hpp>
-#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
-#include <tessera/train/sparsity/sparse_momentum.hpp>
+#include <tessera/train/sparsity/policies/gradual_pruning.hpp>
+#include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/policies/sparse_momentum.hpp>
+#include <tessera/train/sparsity/scores/densify.hpp>
+#include <tessera/train/sparsity/scores/lottery_ticket.hpp>
+#include <tessera/train/sparsity/scores/prune.hpp>
+#include <tessera/train/sparsity/scores/saliency.hpp>
+#include <tessera/train/sparsity/watching/connectivity.hpp>
+#include <tessera/train/sparsity/watching/layer_table.hpp>
+#include <tessera/train/sparsity/watching/model_patterns.hpp>
+#include <tessera/train/sparsity/watching/pattern_history.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
 

@@ -10,9 +10,9 @@
 
 #include <harness/operands.hpp>
 
-#include <tessera/eval/attention.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/alibi.hpp>
+#include <tessera/statements/attention.hpp>
+#include <tessera/statements/run.hpp>
 
 // Attention in 12 heads of m features, over sequences of k tokens, n tokens in all.
 

@@ -5,7 +5,7 @@
 
 #include <harness/operands.hpp>
 
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 #include <tessera/tessera.hpp>
 
 // y = W·x as users write it.

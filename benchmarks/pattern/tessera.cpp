@@ -13,7 +13,7 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 
 // A whole update of a pattern as a training makes it: 30 % of the blocks are pruned by norm, as many grow at
 // random, and weights, gradient, both moments and both indexes follow.

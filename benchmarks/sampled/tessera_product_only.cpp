@@ -10,10 +10,10 @@
 #include <harness/operands.hpp>
 #include <harness/peak.hpp>
 
-#include <tessera/eval/run.hpp>
 #include <tessera/eval/sampled.hpp>
 #include <tessera/kernels/sampled_product.hpp>
 #include <tessera/kernels/sampled_product_1x1.hpp>
+#include <tessera/statements/run.hpp>
 
 // g += dy·xᵀ by the kernel alone: x has been regrouped before.
 

@@ -7,7 +7,7 @@
 
 #include <harness/operands.hpp>
 
-#include <tessera/eval/outer_products.hpp>
+#include <tessera/statements/outer_products.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tessera.hpp>
 

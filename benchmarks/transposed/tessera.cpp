@@ -5,7 +5,7 @@
 
 #include <harness/operands.hpp>
 
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 #include <tessera/tessera.hpp>
 
 // dx = Wᵀ·dy as users write it, with the same weights in memory as W·x.

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include <tessera/core/float16.hpp>
-#include <tessera/ipu/dense_plan.hpp>
-#include <tessera/ipu/dynamic_product.hpp>
-#include <tessera/ipu/engine.hpp>
-#include <tessera/ipu/machine.hpp>
-#include <tessera/ipu/report_page.hpp>
-#include <tessera/ipu/static_product.hpp>
+#include <tessera/ipu/graph/engine.hpp>
+#include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_product.hpp>
+#include <tessera/ipu/popsparse/static_product.hpp>
+#include <tessera/ipu/report/report_page.hpp>
+#include <tessera/ipu/runs/machine.hpp>
 #include <tessera/tessera.hpp>
 
 using namespace tessera;

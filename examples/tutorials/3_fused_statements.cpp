@@ -7,7 +7,7 @@
 
 #include <cstdio>
 
-#include <tessera/eval/account.hpp>
+#include <tessera/statements/account.hpp>
 #include <tessera/tessera.hpp>
 
 using namespace tessera;

@@ -4,6 +4,6 @@
 // Matrices in N:M structured sparsity, and their products.
 
 #include <tessera/eval/nm_product.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/expr/nm_product.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/nm_sparse_matrix.hpp>

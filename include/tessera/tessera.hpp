@@ -5,11 +5,11 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/core/version.hpp>
-#include <tessera/eval/copy.hpp>
-#include <tessera/eval/run.hpp>
-#include <tessera/eval/sequence_sums.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/expr/statement.hpp>
+#include <tessera/statements/copy.hpp>
+#include <tessera/statements/run.hpp>
+#include <tessera/statements/sequence_sums.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/matrix_sources.hpp>
 #include <tessera/tensor/matrix_view.hpp>

@@ -24,7 +24,7 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/settings.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/token_loss.hpp>
 #include <tessera/train/training.hpp>
 

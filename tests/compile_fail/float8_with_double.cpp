@@ -1,6 +1,6 @@
 // expect: the matrix and the activation have different element types: bring them to one
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 
 using namespace tessera;
 

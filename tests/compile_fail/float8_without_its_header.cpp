@@ -1,4 +1,4 @@
-// expect: after #include <tessera/eval/quantised.hpp>
+// expect: after #include <tessera/statements/quantised.hpp>
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/core/float8.hpp>
 #include <tessera/tessera.hpp>

@@ -1,6 +1,6 @@
 // expect one error: the sums over tokens are kept in c: store a float
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 
 using namespace tessera;
 

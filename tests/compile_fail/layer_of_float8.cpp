@@ -1,7 +1,7 @@
 // expect one error: a number of one byte is for storage: nn::float8_linear and nn::int8_linear
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/statements/quantised.hpp>
 
 using namespace tessera;
 

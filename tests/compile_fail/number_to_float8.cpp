@@ -1,6 +1,6 @@
 // expect one error: rounding must be said
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 
 using namespace tessera;
 

@@ -1,6 +1,6 @@
 // expect one error: a factor is a transpose: store it first
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/outer_products.hpp>
+#include <tessera/statements/outer_products.hpp>
 #include <tessera/tessera.hpp>
 
 using namespace tessera;

@@ -1,7 +1,7 @@
 // expect one error: pairs of features are rotated in place, of float, double, bfloat16 or float16
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
-#include <tessera/eval/rotary.hpp>
+#include <tessera/statements/quantised.hpp>
+#include <tessera/statements/rotary.hpp>
 
 using namespace tessera;
 

@@ -1,6 +1,6 @@
 // expect one error: s is read several times: store it in a block_sparse_matrix first
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/block_softmax.hpp>
+#include <tessera/statements/block_softmax.hpp>
 #include <tessera/tessera.hpp>
 
 using namespace tessera;

@@ -1,6 +1,6 @@
 // expect one error: numbers of 8 bits round to nearest
 // SPDX-License-Identifier: BSD-3-Clause
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 
 using namespace tessera;
 

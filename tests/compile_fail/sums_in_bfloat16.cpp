@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <span>
 
-#include <tessera/eval/embedding.hpp>
-#include <tessera/eval/run.hpp>
+#include <tessera/statements/embedding.hpp>
+#include <tessera/statements/run.hpp>
 
 using namespace tessera;
 

@@ -7,13 +7,13 @@
 #include <cstdint>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/conflicts.hpp>
 #include <support/cpu_context.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/attention.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/nm_sparsity.hpp>
+#include <tessera/statements/attention.hpp>
 
 namespace amx_test {
 

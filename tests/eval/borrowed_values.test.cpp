@@ -11,8 +11,8 @@
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
-#include <tessera/eval/outer_products.hpp>
 #include <tessera/nn/embedding.hpp>
+#include <tessera/statements/outer_products.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 

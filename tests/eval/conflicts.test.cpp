@@ -4,12 +4,12 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/conflicts.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/account.hpp>
-#include <tessera/eval/attention.hpp>
-#include <tessera/eval/embedding.hpp>
+#include <tessera/statements/account.hpp>
+#include <tessera/statements/attention.hpp>
+#include <tessera/statements/embedding.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 
 namespace conflicts_test {

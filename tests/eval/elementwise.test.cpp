@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
 namespace elementwise_test {
 

@@ -3,11 +3,11 @@
 #include <cstdint>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/cpu_context.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/attention.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/statements/attention.hpp>
 
 namespace engines_test {
 

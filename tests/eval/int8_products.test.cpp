@@ -9,10 +9,10 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/cpu_context.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/quantised.hpp>
 
 namespace int8_products_test {
 

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <io/scratch_folder.hpp>
 #include <support/allocations.hpp>
 #include <support/conflicts.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/account.hpp>
-#include <tessera/eval/outer_products.hpp>
+#include <tessera/statements/account.hpp>
+#include <tessera/statements/outer_products.hpp>
 
 // Products of two block-sparse matrices, row by row and by outer products.
 

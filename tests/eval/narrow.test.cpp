@@ -7,11 +7,11 @@
 #include <limits>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 #include <support/larger.hpp>
 #include <support/types.hpp>
 
-#include <tessera/eval/account.hpp>
+#include <tessera/statements/account.hpp>
 
 namespace narrow_test {
 

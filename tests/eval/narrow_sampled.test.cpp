@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/account.hpp>
+#include <tessera/statements/account.hpp>
 
 namespace narrow_sampled_test {
 

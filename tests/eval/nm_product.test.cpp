@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/conflicts.hpp>
+#include <support/evaluation.hpp>
 #include <support/larger.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>

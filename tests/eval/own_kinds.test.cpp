@@ -3,11 +3,11 @@
 #include <cstdint>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/conflicts.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/account.hpp>
-#include <tessera/eval/run.hpp>
+#include <tessera/statements/account.hpp>
+#include <tessera/statements/run.hpp>
 
 // Kinds of statements and nodes of a user, in the user's namespace, behind the library's headers.
 

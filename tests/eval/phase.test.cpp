@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
-#include <tessera/eval/account.hpp>
+#include <tessera/statements/account.hpp>
 
 namespace phase_test {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 #include <support/larger.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>

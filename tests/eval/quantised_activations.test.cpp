@@ -5,15 +5,15 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/conflicts.hpp>
+#include <support/evaluation.hpp>
 #include <support/larger.hpp>
 #include <support/types.hpp>
 
-#include <tessera/eval/account.hpp>
-#include <tessera/eval/attention.hpp>
-#include <tessera/eval/embedding.hpp>
-#include <tessera/eval/quantised.hpp>
+#include <tessera/statements/account.hpp>
+#include <tessera/statements/attention.hpp>
+#include <tessera/statements/embedding.hpp>
+#include <tessera/statements/quantised.hpp>
 
 namespace quantised_activations_test {
 

@@ -18,13 +18,13 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <support/cpu_context.hpp>
+#include <support/evaluation.hpp>
 
 #include <tessera/core/hash.hpp>
-#include <tessera/eval/outer_products.hpp>
-#include <tessera/eval/quantised.hpp>
 #include <tessera/nm_sparsity.hpp>
+#include <tessera/statements/outer_products.hpp>
+#include <tessera/statements/quantised.hpp>
 
 namespace random_products_test {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
 namespace reduction_test {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
 namespace same_bits_test {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 
 namespace values_test {
 

@@ -5,8 +5,8 @@
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
 
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/embedding.hpp>
+#include <tessera/statements/run.hpp>
 
 namespace embedding_test {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
 #include <io/scratch_folder.hpp>
+#include <support/evaluation.hpp>
 #include <support/gradient_check.hpp>
 #include <support/reference.hpp>
 

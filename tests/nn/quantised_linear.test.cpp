@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <eval/evaluation.hpp>
+#include <support/evaluation.hpp>
 #include <support/gradient_check.hpp>
 #include <support/larger.hpp>
 #include <support/reference.hpp>

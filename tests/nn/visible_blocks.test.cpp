@@ -20,7 +20,7 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/penalties.hpp>
-#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/training.hpp>
 
 // Layers that compute with fewer blocks than they train: nn::top_kast and nn::edge_popup.

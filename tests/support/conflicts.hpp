@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/eval/run.hpp>
+#include <tessera/statements/run.hpp>
 
 namespace support {
 

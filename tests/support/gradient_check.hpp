@@ -15,10 +15,10 @@
 #include <support/larger.hpp>
 #include <support/reference.hpp>
 
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/gradient_check.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
 // Gradients against central differences, in double, for all parameters that for_each_parameter visits.

@@ -17,7 +17,7 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
-#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/policies/rigl.hpp>
 #include <tessera/train/training.hpp>
 
 namespace any_model_test {

@@ -19,7 +19,7 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/training.hpp>
 
 namespace every_type_test {

@@ -7,7 +7,7 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/schedules.hpp>
-#include <tessera/train/sparsity/deep_rewiring.hpp>
+#include <tessera/train/sparsity/policies/deep_rewiring.hpp>
 #include <tessera/train/training.hpp>
 
 // A small training in which all draws: dropout of each kind, signs, noise and random growth. It is recorded

@@ -16,7 +16,7 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/parameter_groups.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/training.hpp>
 
 namespace parameter_groups_test {

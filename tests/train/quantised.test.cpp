@@ -21,7 +21,7 @@
 #include <tessera/nn/top_kast.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/policies/rigl.hpp>
 #include <tessera/train/training.hpp>
 
 // Training in 8 bits: scales from step to step, and models of such layers.

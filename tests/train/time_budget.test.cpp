@@ -5,7 +5,7 @@
 
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/rigl.hpp>
+#include <tessera/train/sparsity/policies/rigl.hpp>
 #include <tessera/train/time_budget.hpp>
 
 namespace time_budget_test {

@@ -13,8 +13,8 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/schedules.hpp>
-#include <tessera/train/sparsity/rigl.hpp>
-#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/policies/rigl.hpp>
+#include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/training.hpp>
 
 namespace training_test {

@@ -12,8 +12,8 @@
 
 #include <unistd.h>
 
-#include <tessera/eval/advise.hpp>
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/nn/advise.hpp>
 #include <tessera/tessera.hpp>
 
 #include "../common/format.hpp"

@@ -10,10 +10,10 @@
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/ipu/dense_plan.hpp>
-#include <tessera/ipu/dynamic_plan.hpp>
-#include <tessera/ipu/report_page.hpp>
-#include <tessera/ipu/static_plan.hpp>
+#include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_plan.hpp>
+#include <tessera/ipu/popsparse/static_plan.hpp>
+#include <tessera/ipu/report/report_page.hpp>
 
 #include "commands.hpp"
 #include "products.hpp"

@@ -18,12 +18,12 @@
 #include <tessera/io/matrix_market.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/smtx.hpp>
-#include <tessera/ipu/dense_plan.hpp>
-#include <tessera/ipu/dense_product.hpp>
-#include <tessera/ipu/dynamic_product.hpp>
-#include <tessera/ipu/engine.hpp>
-#include <tessera/ipu/report_page.hpp>
-#include <tessera/ipu/static_product.hpp>
+#include <tessera/ipu/graph/engine.hpp>
+#include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dense_product.hpp>
+#include <tessera/ipu/popsparse/dynamic_product.hpp>
+#include <tessera/ipu/popsparse/static_product.hpp>
+#include <tessera/ipu/report/report_page.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 

@@ -5,7 +5,7 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/ipu/cost.hpp>
-#include <tessera/ipu/options.hpp>
+#include <tessera/ipu/popsparse/options.hpp>
 #include <tessera/ipu/target.hpp>
 #include <tessera/tensor/pattern.hpp>
 

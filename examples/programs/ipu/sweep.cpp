@@ -9,10 +9,10 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
-#include <tessera/ipu/dense_plan.hpp>
-#include <tessera/ipu/dynamic_plan.hpp>
-#include <tessera/ipu/report.hpp>
-#include <tessera/ipu/static_plan.hpp>
+#include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_plan.hpp>
+#include <tessera/ipu/popsparse/static_plan.hpp>
+#include <tessera/ipu/report/report.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
 #include "../common/progress.hpp"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <tessera/core/bfloat16.hpp>
-#include <tessera/ipu/machine.hpp>
-#include <tessera/ipu/report_page.hpp>
+#include <tessera/ipu/report/report_page.hpp>
+#include <tessera/ipu/runs/machine.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/tessera.hpp>

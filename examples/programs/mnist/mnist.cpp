@@ -26,10 +26,10 @@
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/lottery_ticket.hpp>
-#include <tessera/train/sparsity/model_patterns.hpp>
-#include <tessera/train/sparsity/prune.hpp>
-#include <tessera/train/sparsity/saliency.hpp>
+#include <tessera/train/sparsity/scores/lottery_ticket.hpp>
+#include <tessera/train/sparsity/scores/prune.hpp>
+#include <tessera/train/sparsity/scores/saliency.hpp>
+#include <tessera/train/sparsity/watching/model_patterns.hpp>
 
 #include "../../tutorials/support/digits.hpp"
 #include "../common/chosen_policy.hpp"

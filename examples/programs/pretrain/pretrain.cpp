@@ -22,7 +22,7 @@
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/read_json.hpp>
-#include <tessera/train/sparsity/densify.hpp>
+#include <tessera/train/sparsity/scores/densify.hpp>
 
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"

@@ -9,7 +9,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/train/sparsity/suggested_rate.hpp>
+#include <tessera/train/sparsity/policies/suggested_rate.hpp>
 
 #include "../common/element_and_block.hpp"
 #include "../common/options.hpp"

@@ -19,12 +19,12 @@
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/interrupt.hpp>
 #include <tessera/train/loop.hpp>
-#include <tessera/train/sparsity/connectivity.hpp>
-#include <tessera/train/sparsity/layer_table.hpp>
-#include <tessera/train/sparsity/model_patterns.hpp>
-#include <tessera/train/sparsity/pattern_history.hpp>
-#include <tessera/train/sparsity/prune.hpp>
-#include <tessera/train/sparsity/saliency.hpp>
+#include <tessera/train/sparsity/scores/prune.hpp>
+#include <tessera/train/sparsity/scores/saliency.hpp>
+#include <tessera/train/sparsity/watching/connectivity.hpp>
+#include <tessera/train/sparsity/watching/layer_table.hpp>
+#include <tessera/train/sparsity/watching/model_patterns.hpp>
+#include <tessera/train/sparsity/watching/pattern_history.hpp>
 #include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
 

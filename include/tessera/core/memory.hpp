@@ -147,7 +147,7 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/homes.hpp).
+  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
   static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
     return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};

@@ -6,15 +6,15 @@
 #include <vector>
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/attention.hpp>
-#include <tessera/eval/rotary.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/transformer_config.hpp>
+#include <tessera/statements/attention.hpp>
+#include <tessera/statements/rotary.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/pattern.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

@@ -8,10 +8,10 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/embedding.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/embedding.hpp>
+#include <tessera/statements/run.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 

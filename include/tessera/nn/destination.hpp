@@ -6,8 +6,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

@@ -4,10 +4,10 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 

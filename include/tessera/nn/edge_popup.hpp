@@ -9,12 +9,12 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/visible_blocks.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/pruning.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

@@ -11,10 +11,10 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 // Gradients against central differences (L(v + h) - L(v - h)) / 2 h of a loss, in double, h = 1e-5: for

@@ -5,11 +5,11 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 

@@ -4,13 +4,13 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/transformer_config.hpp>
+#include <tessera/statements/run.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 

@@ -11,7 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/attention.hpp>
+#include <tessera/statements/attention.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

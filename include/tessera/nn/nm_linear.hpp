@@ -8,12 +8,12 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/nm_shape.hpp>
 #include <tessera/eval/nm_product.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/expr/nm_product.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/nm_sparse_matrix.hpp>
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 
 // `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
 // value is then an elementwise expression: the next product computes it panel by panel, and backward computes

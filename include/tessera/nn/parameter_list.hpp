@@ -14,8 +14,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/function_ref.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/vectors.hpp>
 

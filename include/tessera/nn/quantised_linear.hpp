@@ -11,13 +11,13 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/float8.hpp>
 #include <tessera/core/int8.hpp>
-#include <tessera/eval/quantised.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/quantised.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/vectors.hpp>
 

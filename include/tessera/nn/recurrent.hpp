@@ -7,12 +7,12 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/panel_slice.hpp>
 #include <tessera/tensor/sequences.hpp>

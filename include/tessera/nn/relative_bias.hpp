@@ -10,8 +10,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/attention_shape.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/statements/attention_shape.hpp>
 #include <tessera/tensor/vectors.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

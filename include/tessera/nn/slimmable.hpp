@@ -11,7 +11,6 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/linear.hpp>
@@ -21,6 +20,7 @@
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_sources.hpp>

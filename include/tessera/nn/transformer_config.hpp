@@ -8,9 +8,9 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/attention_heads.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/statements/attention_heads.hpp>
 #include <tessera/tensor/densities.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {

@@ -44,7 +44,7 @@ enum class numbers : bool { any, normal };
 /// Rounding gives the bits of a single E on every instruction set.
 template <class E> struct lane {
   static_assert(sizeof(E) >= 4,
-                "numbers of 8 bits are computed with after #include <tessera/eval/quantised.hpp>");
+                "numbers of 8 bits are computed with after #include <tessera/statements/quantised.hpp>");
   using stored = E;
 };
 

@@ -18,10 +18,11 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// b)`.
 ///   Element   const if the memory is only read
 template <class Element> class token_rows {
-  static_assert(element<std::remove_const_t<Element>>,
-                "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
-                "<tessera/eval/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
-                "converts others");
+  static_assert(
+      element<std::remove_const_t<Element>>,
+      "token_rows hold elements: float, double, bfloat16, float16 and, after #include "
+      "<tessera/statements/quantised.hpp>, float8_e4m3, float8_e5m2 and int8 (not std::int8_t); `copy` "
+      "converts others");
 
  public:
   using tensor_tag = void;

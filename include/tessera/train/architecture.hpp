@@ -19,11 +19,11 @@
 #include <tessera/core/float8.hpp>
 #include <tessera/core/int8.hpp>
 #include <tessera/eval/engines.hpp>
-#include <tessera/eval/quantised.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/nn/parameter_list.hpp>
+#include <tessera/statements/quantised.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/train/settings.hpp>
 

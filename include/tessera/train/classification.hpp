@@ -16,13 +16,13 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/folder_lock.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/matrix_view.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>

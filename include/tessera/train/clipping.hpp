@@ -11,8 +11,8 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/nn/parameter_list.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/vectors.hpp>
 #include <tessera/train/parameter_groups.hpp>

@@ -16,7 +16,7 @@
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/ops/activation.hpp>
 #include <tessera/train/hugging_face.hpp>
-#include <tessera/train/sparsity/prune.hpp>
+#include <tessera/train/sparsity/scores/prune.hpp>
 
 // Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and
 // model.safetensors, or the several files that model.safetensors.index.json lists.

@@ -28,9 +28,9 @@
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/growth_candidates.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>

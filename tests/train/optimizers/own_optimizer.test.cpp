@@ -16,7 +16,7 @@
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/densify.hpp>
+#include <tessera/train/sparsity/scores/densify.hpp>
 #include <tessera/train/training.hpp>
 
 // Optimizers that the library does not have, as a user would write them: all of each stands in this file.

@@ -10,13 +10,13 @@
 
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
-#include <tessera/train/sparsity/deep_rewiring.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
-#include <tessera/train/sparsity/evolving_pattern.hpp>
-#include <tessera/train/sparsity/gradual_pruning.hpp>
-#include <tessera/train/sparsity/rigl.hpp>
-#include <tessera/train/sparsity/sparse_evolutionary_training.hpp>
-#include <tessera/train/sparsity/sparse_momentum.hpp>
+#include <tessera/train/sparsity/policies/deep_rewiring.hpp>
+#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
+#include <tessera/train/sparsity/policies/gradual_pruning.hpp>
+#include <tessera/train/sparsity/policies/rigl.hpp>
+#include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
+#include <tessera/train/sparsity/policies/sparse_momentum.hpp>
 #include <tessera/train/training.hpp>
 
 namespace evolve_test {

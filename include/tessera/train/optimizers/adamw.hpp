@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/run.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/run.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {

@@ -13,8 +13,8 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>

@@ -10,11 +10,11 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/eval/run.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/top_kast.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/vectors.hpp>
