@@ -8492,107 +8492,6 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
-// ---- tessera/kernels/register_block.hpp
-#ifndef TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
-#define TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
-namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// The accumulators that a product kernel keeps in registers, `rows` of W times `registers` of tokens, and
-/// the sizes for which it counts on a cache. One table for each size of register file.
-template <class T, class Arch> struct register_block {
-  static constexpr bool wide = simd::lanes<T, Arch> * sizeof(T) == 64;  // 32 registers of 64 bytes
-  static constexpr int rows = 4;
-  static constexpr int registers = wide ? 4 : 2;
-  // Features of a panel in the L1, for a product of single elements, which reuses nothing in registers.
-  static constexpr int chunk_features = (wide ? 40 << 10 : 24 << 10) / int(panel_tokens * sizeof(T));
-  // Bytes of an activation that a product uses at a time: a whole panel, or else a chunk of it (both in the
-  // L2), and the part of a chunk that one line reads (in the L1).
-  static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
-  // Weights of at most this size stay in the caches from panel to panel.
-  static constexpr int fitting_weights_bytes = 512 << 10;
-  static constexpr const char* name = wide ? "4x4" : "4x2";
-};
-
-/// The largest power of two up to `limit` that divides `size`.
-constexpr int power_of_two_divisor(int limit, int size) {
-  while (size % limit != 0) limit /= 2;
-  return limit;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::kernels
-#endif
-
-// ---- tessera/eval/engines.hpp
-#ifndef TESSERA_SINGLE_EVAL_ENGINES
-#define TESSERA_SINGLE_EVAL_ENGINES
-#include <string>
-#include <string_view>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-namespace eval {
-
-/// Around the products by AMX of a thread, which configure its tile registers.
-inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
-
-template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
-
-/// The engines compiled in for an element, of some.
-template <class E, engine... Of> constexpr engine_set engines_for() {
-  engine_set all;
-  ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
-  return all;
-}
-
-/// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
-/// widened to bfloat16, which holds them exactly, if an engine multiplies it and Other is no wider, else to
-/// the accumulator.
-template <class E, class Other>
-using multiplied_as = std::conditional_t<
-    (sizeof(E) > 1), E,
-    std::conditional_t<(sizeof(Other) == 1 || std::is_same_v<Other, bfloat16>) &&
-                           engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
-                       bfloat16, accumulator_t<E>>>;
-
-/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
-/// those that are compiled in and that the operation has beside `fma`.
-template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
-  if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
-    constexpr engine_set compiled = engines_for<A, Of...>();
-    const engine fastest = fastest_engine(on.family, on.engines, compiled);
-    if constexpr (compiled.allows(engine::amx))
-      if (fastest == engine::amx) return use(engine_constant<engine::amx>());
-    if constexpr (compiled.allows(engine::pairs))
-      if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
-  }
-  use(engine_constant<engine::fma>());
-}
-
-}  // namespace eval
-
-/// The engine of products of elements E on a machine, which decides about their last bits: ", BF16 by amx".
-/// No words if none but `fma` is compiled in.
-template <class E> std::string engine_words(machine const& on) {
-  constexpr engine_set compiled = eval::engines_for<E, engine::pairs, engine::quads, engine::amx>();
-  if constexpr (compiled == engine_set())
-    return {};
-  else
-    return message(", ", element_traits<E>::name, " by ",
-                   name_of(fastest_engine(on.family, on.engines, compiled)));
-}
-
-/// The choices that decide about the last bits of results, in words: instruction set, register block, and the
-/// engines of elements E.
-template <class... E> std::string arithmetic_of(machine const& on) {
-  std::string words =
-      message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
-  ((words += engine_words<E>(on)), ...);
-  return words;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/kernels/quads.hpp
 #ifndef TESSERA_SINGLE_KERNELS_QUADS
 #define TESSERA_SINGLE_KERNELS_QUADS
@@ -8649,73 +8548,115 @@ void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* t
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
-// ---- tessera/eval/product_engines.hpp
-#ifndef TESSERA_SINGLE_EVAL_PRODUCT_ENGINES
-#define TESSERA_SINGLE_EVAL_PRODUCT_ENGINES
-#include <cstdint>
+// ---- tessera/kernels/register_block.hpp
+#ifndef TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
+#define TESSERA_SINGLE_KERNELS_REGISTER_BLOCK
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The accumulators that a product kernel keeps in registers, `rows` of W times `registers` of tokens, and
+/// the sizes for which it counts on a cache. One table for each size of register file.
+template <class T, class Arch> struct register_block {
+  static constexpr bool wide = simd::lanes<T, Arch> * sizeof(T) == 64;  // 32 registers of 64 bytes
+  static constexpr int rows = 4;
+  static constexpr int registers = wide ? 4 : 2;
+  // Features of a panel in the L1, for a product of single elements, which reuses nothing in registers.
+  static constexpr int chunk_features = (wide ? 40 << 10 : 24 << 10) / int(panel_tokens * sizeof(T));
+  // Bytes of an activation that a product uses at a time: a whole panel, or else a chunk of it (both in the
+  // L2), and the part of a chunk that one line reads (in the L1).
+  static constexpr int whole_panel_bytes = 256 << 10, chunk_bytes = 128 << 10, line_bytes = 32 << 10;
+  // Weights of at most this size stay in the caches from panel to panel.
+  static constexpr int fitting_weights_bytes = 512 << 10;
+  static constexpr const char* name = wide ? "4x4" : "4x2";
+};
+
+/// The largest power of two up to `limit` that divides `size`.
+constexpr int power_of_two_divisor(int limit, int size) {
+  while (size % limit != 0) limit /= 2;
+  return limit;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/eval/engines.hpp
+#ifndef TESSERA_SINGLE_EVAL_ENGINES
+#define TESSERA_SINGLE_EVAL_ENGINES
+#include <string>
+#include <string_view>
 #include <type_traits>
 
-// The choice of the engine of W·x.
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
 
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+/// Around the products by AMX of a thread, which configure its tile registers.
+inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
 
-/// Whether an engine other than fma and pairs multiplies so many tokens. A single one leaves most of a
-/// register empty, which vector_product fills with weights; AMX is faster still with large blocks as they are
-/// stored.
-template <class LineBlock, bool Transposed> constexpr bool takes_tokens(engine which, std::int64_t tokens) {
-  return tokens > 1 || (which == engine::amx && !Transposed && LineBlock::rows >= simd::amx_rows &&
-                        LineBlock::cols >= simd::amx_rows);
-}
+template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
-/// The engines that sum products of W and X in integers, by lines of blocks, of those that are compiled in.
-template <class W, class X, class LineBlock> constexpr engine_set integer_engines() {
+/// The engines compiled in for an element, of some.
+template <class E, engine... Of> constexpr engine_set engines_for() {
   engine_set all;
-  if constexpr (std::is_same_v<W, X> && element_traits<W>::features_a_lane == 4) {
-    if (kernels::fits_quads<LineBlock, simd::native>) all = engines_for<W, engine::quads>();
-    // Narrower blocks fill less of the unit than of registers.
-    if (kernels::fits_amx<LineBlock> && LineBlock::cols >= 16 &&
-        kernels::has_engine<engine::amx, W, simd::native>)
-      all.allow(engine::amx);
-  }
+  ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
   return all;
 }
-/// The fastest of them on a machine; fma, if there is none, or it does not take so many tokens, or where
-/// `depth` products might exceed an integer.
-template <class W, class X, class LineBlock, bool Transposed = false>
-constexpr engine integer_engine(machine const& on, std::int64_t tokens, std::int64_t depth) {
-  constexpr std::int64_t most = (std::int64_t(1) << 31) / (128 * 128) - 1;
-  const engine fastest = fastest_engine(on.family, on.engines, integer_engines<W, X, LineBlock>());
-  return takes_tokens<LineBlock, Transposed>(fastest, tokens) && depth <= most ? fastest : engine::fma;
+
+/// The engines compiled in for products of elements W and X along the blocks of lines.
+template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
+  constexpr bool one_element = std::is_same_v<W, X>;
+  constexpr engine pairs = one_element && LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine quads =
+      one_element && kernels::fits_quads<LineBlock, simd::native> ? engine::quads : engine::fma;
+  constexpr engine amx = one_element && kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
+  return engines_for<W, pairs, quads, amx>();
 }
 
-/// Whether lines have enough blocks for AMX: of low and narrow ones, as many as half of those that it takes
-/// side by side. It is slower than other engines where zeros fill more.
-template <class LineBlock> bool suits_amx(kernels::block_index const& index) {
-  constexpr int beside = kernels::amx_blocks_beside<LineBlock>;
-  return beside == 1 || LineBlock::rows >= simd::amx_rows || 2 * index.blocks() >= beside * index.lines();
-}
+/// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
+/// widened to bfloat16, which holds them exactly, if an engine multiplies it and Other is no wider, else to
+/// the accumulator.
+template <class E, class Other>
+using multiplied_as = std::conditional_t<
+    (sizeof(E) > 1), E,
+    std::conditional_t<(sizeof(Other) == 1 || std::is_same_v<Other, bfloat16>) &&
+                           engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
+                       bfloat16, accumulator_t<E>>>;
 
-/// Calls use(constant) with the engine of a product of elements W and X, by the lines of an index of blocks,
-/// on a machine.
-template <class W, class X, class LineBlock, bool Transposed = false, class Use>
-void with_product_engine(machine on, kernels::block_index const& index, std::int64_t tokens,
-                         std::int64_t depth, Use&& use) {
-  constexpr engine_set in_integers = integer_engines<W, X, LineBlock>();
-  if constexpr (in_integers != engine_set()) {
-    const engine fastest = integer_engine<W, X, LineBlock, Transposed>(on, tokens, depth);
-    if constexpr (in_integers.allows(engine::amx))
+/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
+/// those that are compiled in and that the operation has beside `fma`.
+template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
+  if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
+    constexpr engine_set compiled = engines_for<A, Of...>();
+    const engine fastest = fastest_engine(on.family, on.engines, compiled);
+    if constexpr (compiled.allows(engine::amx))
       if (fastest == engine::amx) return use(engine_constant<engine::amx>());
-    if constexpr (in_integers.allows(engine::quads)) use(engine_constant<engine::quads>());
-    return;
+    if constexpr (compiled.allows(engine::pairs))
+      if (fastest == engine::pairs) return use(engine_constant<engine::pairs>());
   }
-  constexpr engine pairs = LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine amx = kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  if (!takes_tokens<LineBlock, Transposed>(engine::amx, tokens) || !suits_amx<LineBlock>(index))
-    on.engines.forbid(engine::amx);
-  with_engine<multiplied_as<W, X>, X, pairs, amx>(on, use);
+  use(engine_constant<engine::fma>());
 }
 
-}}}  // namespace tessera::TESSERA_ISA::eval
+}  // namespace eval
+
+/// The engine of products of elements E on a machine, which decides about their last bits: ", BF16 by amx".
+/// No words if none but `fma` is compiled in.
+template <class E> std::string engine_words(machine const& on) {
+  constexpr engine_set compiled = eval::engines_for<E, engine::pairs, engine::quads, engine::amx>();
+  if constexpr (compiled == engine_set())
+    return {};
+  else
+    return message(", ", element_traits<E>::name, " by ",
+                   name_of(fastest_engine(on.family, on.engines, compiled)));
+}
+
+/// The choices that decide about the last bits of results, in words: instruction set, register block, and the
+/// engines of elements E.
+template <class... E> std::string arithmetic_of(machine const& on) {
+  std::string words =
+      message(TESSERA_ISA_NAME, ", register block ", kernels::register_block<float, simd::native>::name);
+  ((words += engine_words<E>(on)), ...);
+  return words;
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/kernels/product_operands.hpp
@@ -10309,6 +10250,347 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/eval/product_bodies.hpp
+#ifndef TESSERA_SINGLE_EVAL_PRODUCT_BODIES
+#define TESSERA_SINGLE_EVAL_PRODUCT_BODIES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+// The bodies of the steps of W·x: a tile is a panel, or a range of its features.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+/// The operands and sizes that all products have.
+template <class Types, class Tree> struct product_operands {
+  using T = typename Types::accumulator;
+  operand to, x;
+  kernels::block_index index;
+  std::int64_t features, tokens;
+  std::int64_t inner;  // features of x
+  operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
+  int group_lines = 1;
+  bool shares_fetching = false;  // parts of a panel fetch the next one together
+  Tree tree;
+
+  std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
+  std::int64_t x_bytes() const {
+    return depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
+  }
+
+  /// The features of part `part` of `parts`, in lines of `line_rows`.
+  range features_of(int part, int parts, int line_rows) const {
+    const range lines = index.lines_of_part(part, parts, group_lines);
+    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+  }
+
+  /// With the panel of the result at y.
+  auto arguments(tile const& t, typename Types::result* y) const {
+    using X = typename Types::activation;
+    const auto on_panel = on(tree, t);
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
+    kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
+        {.weights = nullptr,
+         .index = index,
+         .x = t.address<X const>(x),
+         .y = y,
+         .first_line = lines.first,
+         .last_line = lines.last,
+         .rows = features,
+         .depth = depth(),
+         .tokens = tokens_of(t.index, tokens),
+         .next = nullptr,
+         .next_bytes = 0,
+         .first_token = t.index * panel_tokens,
+         .sums = t.address<typename Types::sum>(sums)},
+        on_panel};
+    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
+      const range fetched =
+          part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
+      a.next = t.address<std::byte const>(x, t.index + 1) + std::size_t(fetched.first) * 64;
+      a.next_bytes = std::size_t(fetched.size()) * 64;
+    }
+    return a;
+  }
+
+  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
+  template <class Block, class W>
+  TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
+    using X = typename Types::activation;
+    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
+    const auto [first, last] = features_of(t.part, t.parts, Block::rows);
+    const int live = tokens_of(t.index, tokens);
+    describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+                     element_traits<X>::features_a_lane);
+    describe_reads(tree, t, first, last, live, d);
+    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
+    d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
+                Block::cols, int(sizeof(W))});
+  }
+};
+
+/// y = tree(W·x), with the blocks of W in the order of its lines.
+template <class Types, class Block, class Tree> struct product_body {
+  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
+  using kernel =
+      std::conditional_t<by_amx,
+                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
+                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
+  operand offsets;  // row_offsets, with quads
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y, t);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    a.weights = t.address<typename Types::weight const>(weights);
+    // Blocks that read fewer features than x has would leave much of the next panel unread.
+    if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
+    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
+    kernel::run(a);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<Block, typename Types::weight>(t, weights, d);
+    if constexpr (by_quads) {
+      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
+      const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
+      d.read(
+          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    }
+  }
+};
+
+/// y = tree(W·x) with single elements that another step has ordered and widened to T.
+template <class Types, class Tree> struct ordered_product_body {
+  using T = typename Types::accumulator;
+  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand ordered;
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
+
+  kernels::nonzeros<T> nonzeros(tile const& t) const {
+    return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
+            t.address<std::byte>(ordered)};
+  }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y, t);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    if constexpr (std::is_same_v<Y, T>)
+      if (of.sums == of.to) a.sums = y;
+    kernel::run(a, nonzeros(t));
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.template describe<block_shape<1>, T>(t, ordered, d);
+  }
+};
+
+/// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
+///   Kernel   vector_product or scattered_product
+template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
+  using W = typename Types::weight;
+  using Y = typename Types::result;
+  product_operands<Types, Tree> of;
+  operand weights;
+  kernels::block_index by_rows;  // of W
+
+  operand const& destination() const { return of.to; }
+  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
+  void compute(tile const& t) const noexcept {
+    Y* const y = t.address<Y>(of.to);
+    compute_at(t, y);
+    clear_padding(of.to, of.features, y, t);
+  }
+  void compute_at(tile const& t, Y* y) const noexcept {
+    auto a = of.arguments(t, y);
+    a.weights = t.address<W const>(weights);
+    Kernel::run(a, by_rows);
+  }
+  void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
+// ---- tessera/eval/product_method.hpp
+#ifndef TESSERA_SINGLE_EVAL_PRODUCT_METHOD
+#define TESSERA_SINGLE_EVAL_PRODUCT_METHOD
+#include <cstdint>
+
+// Who multiplies in y = tree(W·x): plain facts in, a method out. Lowering, advice and reports ask here, and
+// tests/eval/product_method.test.cpp holds the answers in a table.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace eval {
+
+enum class product_form : std::uint8_t {
+  blocks,     // along the blocks of each line
+  ordered,    // single elements, copied into the order of use
+  vector,     // one token: weights fill the registers
+  scattered,  // Wᵀ·x of few tokens: a block is added to the sums of its column
+  decoded,    // N:M, line by line
+  covered,    // N:M, written in dense blocks before
+};
+
+constexpr char const* name_of(product_form form) {
+  constexpr char const* names[] = {"blocks", "ordered", "vector", "scattered", "decoded", "covered"};
+  return names[int(form)];
+}
+
+/// A way to multiply: the loops, the instruction in them, and whether stored numbers are widened before.
+struct product_method {
+  product_form form = product_form::blocks;
+  engine by = engine::fma;
+  bool widens_w = false;
+  bool widens_x = false;
+
+  friend bool operator==(product_method const&, product_method const&) = default;
+};
+
+/// The facts about a product that are known when it is compiled.
+struct product_kind {
+  // A block, as a line of W or of Wᵀ has it. N:M: one element.
+  int rows, cols;
+  bool transposed = false;
+  int kept = 0, group = 0;  // N:M: `kept` of `group` elements; else 0
+  // Whether a number of one byte is widened before it is multiplied by what is no integer.
+  bool widens_w = false, widens_x = false;
+  // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
+  // for all numbers as they are multiplied if they are widened.
+  engine_set by_integers = {}, by_factors = {};
+  bool has_vector = false;   // there are loops for one token
+  int scattered_tokens = 0;  // most tokens that the scattered loops are worth; 0: there are none
+
+  constexpr bool is_single() const { return rows * cols == 1; }
+};
+
+/// The facts that are known when it runs.
+struct product_size {
+  std::int64_t tokens, depth, blocks;  // depth: features of x
+  int lines;
+  bool is_sparse;  // some block is absent
+};
+
+/// The methods that there is code for, best first.
+struct product_methods {
+  product_method all[8] = {};
+  int count = 0;
+
+  constexpr void add(product_method const& way) { all[count++] = way; }
+  constexpr product_method const* begin() const { return all; }
+  constexpr product_method const* end() const { return all + count; }
+};
+
+// ---- thresholds ----
+
+/// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
+inline constexpr std::int64_t fewest_panels_ordered = 4;
+/// Fewest tokens for which N:M is written in dense blocks for AMX: that takes as long as the product with
+/// some 60 tokens.
+inline constexpr std::int64_t fewest_tokens_covered = panel_tokens + 1;
+/// Most products of two int8 in a sum of 32 bits, as each may be 2^14.
+inline constexpr std::int64_t most_integer_products = (std::int64_t(1) << 31) / (128 * 128) - 1;
+/// Rows of a register of AMX. Blocks that have as many rows and columns fill it as they are stored.
+inline constexpr int rows_of_amx = 16;
+/// Blocks of fewer columns AMX multiplies side by side, as many as have this many columns together.
+inline constexpr int narrow_for_amx = 8, columns_beside = 32;
+
+/// Whether numbers of one byte are multiplied as they are stored.
+constexpr bool in_integers(product_method const& way, product_kind const& kind) {
+  return kind.widens_x && !way.widens_x;
+}
+
+/// Whether AMX multiplies a single token too: nothing else reads large blocks as fast. It takes them as they
+/// stand in W.
+constexpr bool takes_single_tokens(product_method const& way, product_kind const& kind) {
+  return way.by == engine::amx && !way.widens_w && !kind.transposed && kind.rows >= rows_of_amx &&
+         kind.cols >= rows_of_amx;
+}
+
+/// Whether lines have enough blocks for AMX. It multiplies several narrow blocks at once, which pays if a
+/// line has at least half as many on average; other engines are faster where zeros fill more.
+constexpr bool fills_amx(product_kind const& kind, product_size const& size) {
+  if (kind.cols >= narrow_for_amx || kind.rows >= rows_of_amx) return true;
+  return 2 * size.blocks >= columns_beside / kind.cols * std::int64_t(size.lines);
+}
+
+// ---- the choice ----
+
+constexpr product_methods methods_of(product_kind const& kind) {
+  using enum product_form;
+  product_methods ways;
+  if (kind.kept > 0) {
+    // In dense blocks AMX takes a fifth of the time of multiply-adds, of all elements.
+    if (kind.by_factors.allows(engine::amx) && 8 * kind.kept >= kind.group)
+      ways.add({covered, engine::amx, false, kind.widens_x});
+    ways.add({kind.transposed ? ordered : decoded, engine::fma, false, kind.widens_x});
+    return ways;
+  }
+  // In integers narrower blocks fill less of AMX than of registers.
+  if (kind.by_integers.allows(engine::amx) && kind.cols >= 16) ways.add({blocks, engine::amx, false, false});
+  if (kind.by_integers.allows(engine::quads)) ways.add({blocks, engine::quads, false, false});
+  if (kind.by_factors.allows(engine::amx)) ways.add({blocks, engine::amx, kind.widens_w, kind.widens_x});
+  if (kind.has_vector) ways.add({vector, engine::fma, false, kind.widens_x});
+  if (kind.scattered_tokens > 0) ways.add({scattered, engine::fma, kind.widens_w, kind.widens_x});
+  if (kind.is_single()) ways.add({ordered, engine::fma, kind.widens_w, kind.widens_x});
+  if (kind.by_factors.allows(engine::pairs)) ways.add({blocks, engine::pairs, kind.widens_w, kind.widens_x});
+  ways.add({blocks, engine::fma, kind.widens_w, kind.widens_x});
+  return ways;
+}
+
+/// Whether a method suits a product on a machine, provided that no better one does.
+constexpr bool suits(product_method const& way, product_kind const& kind, product_size const& size,
+                     machine const& on) {
+  using enum product_form;
+  if (way.by != engine::fma && (!on.engines.allows(way.by) || rate_of(way.by, on.family) <= 1)) return false;
+  const std::int64_t panels = ceil_div<std::int64_t>(size.tokens, panel_tokens);
+  switch (way.form) {
+    case blocks:
+      if (way.by == engine::fma || way.by == engine::pairs) return true;
+      if (size.tokens == 1 && !takes_single_tokens(way, kind)) return false;
+      return in_integers(way, kind) ? size.depth <= most_integer_products : fills_amx(kind, size);
+    case ordered:
+      return kind.kept > 0 || (size.is_sparse && panels >= fewest_panels_ordered);
+    case vector:
+      return size.tokens == 1;
+    case scattered:
+      // Single elements are ordered where that pays.
+      return kind.is_single() ? size.is_sparse && panels < fewest_panels_ordered
+                              : size.tokens <= kind.scattered_tokens;
+    case decoded:
+      return true;
+    case covered:
+      return size.tokens >= fewest_tokens_covered;
+  }
+  return false;
+}
+
+constexpr product_method choose_product_method(product_kind const& kind, product_size const& size,
+                                               machine const& on) {
+  for (product_method const& way : methods_of(kind))
+    if (suits(way, kind, size, on)) return way;
+  return {};  // never: the last of the methods suits every product
+}
+
+}}}  // namespace tessera::TESSERA_ISA::eval
+#endif
+
 // ---- tessera/kernels/scattered_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_SCATTERED_PRODUCT
 #define TESSERA_SINGLE_KERNELS_SCATTERED_PRODUCT
@@ -10682,180 +10964,60 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 #include <type_traits>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
-// and the rest of the expression is applied there. An earlier step brings Wᵀ, and matrices of single
-// elements, into the order in which the product reads them.
+// and the rest of the expression is applied there. product_method.hpp chooses how it is computed; an earlier
+// step brings Wᵀ, and matrices of single elements, into the order in which the product reads them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-// ---- the product ----
+// ---- what is multiplied ----
 
-/// The operands and sizes that all products have.
-template <class Types, class Tree> struct product_operands {
-  using T = typename Types::accumulator;
-  operand to, x;
-  kernels::block_index index;
-  std::int64_t features, tokens;
-  std::int64_t inner;  // features of x
-  operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
-  int group_lines = 1;
-  bool shares_fetching = false;  // parts of a panel fetch the next one together
-  Tree tree;
+/// The product of a matrix with an x of elements X: its factors, and the facts that choose its method. Other
+/// kinds of matrix have specialisations, and overloads of add_product, of their own.
+template <class Matrix, bool Transposed, class X> struct product_of;
 
-  std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
+template <class W, class Block, bool Transposed, class X>
+struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
+  using line_block = line_block_of<Block, Transposed>;
+  using factor_x = multiplied_as<X, W>;
+  using factor_w = std::conditional_t<std::is_same_v<W, factor_x>, W, multiplied_as<W, factor_x>>;
 
-  /// The features of part `part` of `parts`, in lines of `line_rows`.
-  range features_of(int part, int parts, int line_rows) const {
-    const range lines = index.lines_of_part(part, parts, group_lines);
-    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
-            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+  /// The kernels for few tokens do not depend on the result.
+  using vector = kernels::vector_sums<simd::native, W, Block>;
+  using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+
+  static constexpr product_kind kind{
+      .rows = line_block::rows,
+      .cols = line_block::cols,
+      .transposed = Transposed,
+      .widens_w = !std::is_same_v<W, factor_w>,
+      .widens_x = !std::is_same_v<X, factor_x>,
+      .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
+      .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
+      .has_vector = vector::exists,
+      .scattered_tokens = Transposed && scattered::exists ? scattered::most_tokens : 0};
+
+  static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
+    return size(w.pattern(), Transposed ? w.rows() : w.cols(), tokens);
   }
-
-  /// With the panel of the result at y.
-  auto arguments(tile const& t, typename Types::result* y) const {
-    using X = typename Types::activation;
-    const auto on_panel = on(tree, t);
-    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
-    kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
-        {.weights = nullptr,
-         .index = index,
-         .x = t.address<X const>(x),
-         .y = y,
-         .first_line = lines.first,
-         .last_line = lines.last,
-         .rows = features,
-         .depth = depth(),
-         .tokens = tokens_of(t.index, tokens),
-         .next = nullptr,
-         .next_bytes = 0,
-         .first_token = t.index * panel_tokens,
-         .sums = t.address<typename Types::sum>(sums)},
-        on_panel};
-    const bool has_next = (t.index + 1) * panel_tokens < tokens;
-    if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
-      const range fetched =
-          part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
-      a.next = t.address<std::byte const>(x, t.index + 1) + std::size_t(fetched.first) * 64;
-      a.next_bytes = std::size_t(fetched.size()) * 64;
-    }
-    return a;
-  }
-
-  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
-  template <class Block, class W>
-  TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
-    using X = typename Types::activation;
-    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
-    const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const int live = tokens_of(t.index, tokens);
-    describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
-                     element_traits<X>::features_a_lane);
-    describe_reads(tree, t, first, last, live, d);
-    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
-                Block::cols, int(sizeof(W))});
+  static product_size size(pattern const& of_w, std::int64_t depth, std::int64_t tokens) {
+    return {.tokens = tokens,
+            .depth = depth,
+            .blocks = of_w.blocks(),
+            .lines = Transposed ? of_w.block_cols() : of_w.block_rows(),
+            .is_sparse = !of_w.is_dense()};
   }
 };
 
-/// y = tree(W·x), with the blocks of W in the order of its lines.
-template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
-  using kernel =
-      std::conditional_t<by_amx,
-                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
-                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
-  operand offsets;  // row_offsets, with quads
+/// The elements and the engine of a method.
+template <product_method Way, class Of, class W, class X, class E>
+using types_of =
+    kernels::product_types<std::conditional_t<Way.widens_w, typename Of::factor_w, W>,
+                           std::conditional_t<Way.widens_x, typename Of::factor_x, X>, E, Way.by>;
 
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    a.weights = t.address<typename Types::weight const>(weights);
-    // Blocks that read fewer features than x has would leave much of the next panel unread.
-    if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
-    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
-    kernel::run(a);
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.template describe<Block, typename Types::weight>(t, weights, d);
-    if constexpr (by_quads) {
-      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
-      const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
-      d.read(
-          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
-    }
-  }
-};
-
-/// y = tree(W·x) with single elements that another step has ordered and widened to T.
-template <class Types, class Tree> struct ordered_product_body {
-  using T = typename Types::accumulator;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand ordered;
-
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-
-  kernels::nonzeros<T> nonzeros(tile const& t) const {
-    return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
-            t.address<std::byte>(ordered)};
-  }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    if constexpr (std::is_same_v<Y, T>)
-      if (of.sums == of.to) a.sums = y;
-    kernel::run(a, nonzeros(t));
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.template describe<block_shape<1>, T>(t, ordered, d);
-  }
-};
-
-/// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
-///   Kernel   vector_product or scattered_product
-template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
-  using W = typename Types::weight;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand weights;
-  kernels::block_index by_rows;  // of W
-
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    a.weights = t.address<W const>(weights);
-    Kernel::run(a, by_rows);
-  }
-  void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
-};
-
-// ---- lowering ----
+// ---- steps ----
 
 /// A panel with fewer weights takes less than 10 µs and is not divided.
 inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
-/// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
-inline constexpr int fewest_panels_ordered = 4;
 
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
@@ -10870,7 +11032,7 @@ void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int mos
   of.to = to.computed_in();
 }
 
-/// Adds the step of a product of few tokens, with the blocks of W where they stand.
+/// The step of a product of few tokens, with the blocks of W where they stand.
 ///   by_rows   the index of W, also for Wᵀ
 template <class Kernel, class Shape, class To, class Types, class Tree>
 TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
@@ -10884,40 +11046,33 @@ TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
   p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
 }
 
-/// Adds the step of a product with W, and chooses the order of the weights.
-///   by_rows   the index of W, also for Wᵀ
-template <class Types, class Block, bool Transposed, class To, class Tree>
-TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
-                              kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
+/// The step of a product with single elements, behind one that orders them.
+template <class To, class Types, class Tree>
+TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To to,
+                              product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
+  using body = ordered_product_body<Types, Tree>;
+  bool reads_result = false;
+  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+  of.group_lines = kernels::nonzeros<T>::group;
+  cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
+  body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
+  const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
+                              std::is_same_v<typename Types::result, T> && !reads_result;
+  made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+  s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+  p.add(s, to.finished(made));
+}
+
+/// The step of a product along the blocks of lines, behind steps that bring them into the order of the lines
+/// and prepare what the engine needs.
+template <class Block, bool Transposed, class To, class Types, class Tree>
+TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To to,
+                             product_operands<Types, Tree> of) {
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
-  const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  if constexpr (Types::by != engine::amx && Types::by != engine::quads) {
-    using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
-    if constexpr (vector_product::exists)
-      if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
-    using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
-    if constexpr (Transposed && scattered_product::exists)
-      if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
-                              : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-        return add_few_tokens<scattered_product, line_block>(p, s, weights, by_rows, to, of);
-  }
-  if constexpr (Block::elements == 1)
-    if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
-      using body = ordered_product_body<Types, Tree>;
-      bool reads_result = false;
-      for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
-      of.group_lines = kernels::nonzeros<T>::group;
-      cut_destination<line_block>(p, to, of, most_pieces(x_bytes, of.index.lines() / of.group_lines));
-      body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
-      const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
-                                  std::is_same_v<typename Types::result, T> && !reads_result;
-      made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
-      s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-      return p.add(s, to.finished(made));
-    }
-
+  using body = product_body<Types, line_block, Tree>;
+  using kernel = typename body::kernel;
   operand in_order = weights;
   constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
   if constexpr (Transposed || beside > 1) {
@@ -10926,9 +11081,8 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     of.index = of.index.in_order();
   }
   s.reads(in_order);
-  using body = product_body<Types, line_block, Tree>;
-  using kernel = typename body::kernel;
-  cut_destination<line_block>(p, to, of, kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
+  cut_destination<line_block>(p, to, of,
+                              kernel::shares_lanes ? 1 : most_pieces(of.x_bytes(), of.index.lines()));
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
   s.divides = kernel::shares_lanes                                       ? division::never
@@ -10940,6 +11094,45 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order, offsets}));
+}
+
+/// The steps of a product with a matrix in blocks, by one method.
+template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
+TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
+                              block_sparse_matrix<W, Block> const& matrix) {
+  using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
+  using types = types_of<Way, all, W, X, E>;
+  const kernels::block_index by_rows = index_of(matrix.pattern());
+  const product_operands<types, Tree> of{.to = to.at,
+                                         .x = x,
+                                         .index = index_of(matrix.pattern(), Transposed),
+                                         .features = to.features,
+                                         .tokens = to.tokens,
+                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .sums = {},
+                                         .tree = tree};
+  operand weights = by_panel(matrix);
+  if constexpr (Way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
+  if constexpr (Way.form == product_form::vector)
+    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
+                   typename all::line_block>(p, s, weights, by_rows, to, of);
+  else if constexpr (Way.form == product_form::scattered)
+    add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
+                   typename all::line_block>(p, s, weights, by_rows, to, of);
+  else if constexpr (Way.form == product_form::ordered)
+    add_ordered(p, s, weights, to, of);
+  else
+    add_blocks<Block, Transposed>(p, s, weights, to, of);
+}
+
+// ---- lowering ----
+
+/// Calls use.operator()<Way>() with the method `chosen`, of those that there is code for.
+template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
+  constexpr product_methods ways = methods_of(Of::kind);
+  unroll<ways.count>([&](auto i) {
+    if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
+  });
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
@@ -10961,78 +11154,37 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
-/// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
-///   X, E   elements of x, of the result
-template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
-TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
-                                   block_sparse_matrix<W, Block> const& matrix) {
-  using line_block = line_block_of<Block, Transposed>;
-  kernels::block_index const by_rows = index_of(matrix.pattern());
-  const std::int64_t inner = Transposed ? matrix.rows() : matrix.cols();
-  const auto of = [&]<class Types>(std::type_identity<Types>) {
-    return product_operands<Types, Tree>{.to = to.at,
-                                         .x = x,
-                                         .index = index_of(matrix.pattern(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
-                                         .inner = inner,
-                                         .sums = {},
-                                         .tree = tree};
-  };
-  using factor = std::conditional_t<std::is_same_v<W, X>, W, multiplied_as<W, X>>;
-  operand weights = by_panel(matrix);
-  if constexpr (!std::is_same_v<factor, W>) {
-    // Not at every broadcast; but a single token reads each weight once.
-    using types = kernels::product_types<W, X, E>;
-    using vector_product = kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>;
-    if constexpr (vector_product::exists)
-      if (to.tokens == 1)
-        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
-                                                          of(std::type_identity<types>()));
-    weights = widened_weights<factor, W>(p, weights, matrix.size());
-  }
-  with_product_engine<W, X, line_block, Transposed>(
-      p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
-        using types = kernels::product_types<factor, X, E, By>;
-        add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
-      });
-}
-
-/// The same, with x in elements Factor.
-template <class E, class Factor, class Stored, class To, class Node, class Matrix, bool Transposed, class X>
-TESSERA_COLD void add_product_with_factor(plan& p, To const& to, Node const& node,
-                                          expr::product<Matrix, Transposed, X> const& product) {
-  using bind = binder<accumulator_t<E>, over::panels>;
-  step_draft s("product", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  const operand x = s.reads(operand_of_product<Factor, Stored>(p, to.tokens, product.x));
-  if (shared_tiles(to.at, x) != relation::none)
-    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-  const auto tree = bind(p, s, to.tokens).around_product(node);
-  require_same_names(tree);
-  add_product_with<Factor, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
-}
-
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
                                  expr::product<Matrix, Transposed, X> const& product) {
   using T = accumulator_t<E>;
-  using W = typename Matrix::value_type;
-  static_assert(std::is_same_v<T, accumulator_t<W>>,
+  static_assert(std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  using stored = typename binder<T, over::panels>::template element_of<X>;
-  if constexpr (requires { typename Matrix::tensor_type::block; }) {
-    using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
-    [[maybe_unused]] auto const& w = product.matrix.tensor();
-    if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block, Transposed>(p.on(), to.tokens,
-                                                            Transposed ? w.rows() : w.cols()) != engine::fma)
-        return add_product_with_factor<E, stored, stored>(p, to, node, product);
-  }
-  add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);
+  using bind = binder<T, over::panels>;
+  using stored = typename bind::template element_of<X>;
+  using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
+  auto const& matrix = product.matrix.tensor();
+  const product_method chosen = choose_product_method(of::kind, of::size(matrix, to.tokens), p.on());
+  step_draft s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const auto operand_as = [&]<class F>(std::type_identity<F>) {
+    return operand_of_product<F, stored>(p, to.tokens, product.x);
+  };
+  const operand x = s.reads([&] {
+    if constexpr (of::kind.widens_x)
+      if (chosen.widens_x) return operand_as(std::type_identity<typename of::factor_x>());
+    return operand_as(std::type_identity<stored>());
+  }());
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  with_method<of>(chosen, [&]<product_method Way>() {
+    add_product<Way, Transposed, stored, E>(p, s, to, x, tree, matrix);
+  });
 }
 
 template <class E, class Node>
@@ -16056,64 +16208,74 @@ operand covering_blocks(plan& p, nm_operands<W, Shape> const& weights, pattern c
   return body.to;
 }
 
-/// Whether AMX, where it is allowed, multiplies W in its covering blocks: for all elements it takes a fifth
-/// of the time of multiply-adds.
-template <class W, class X, class Shape>
-inline constexpr bool amx_covers =
-    std::is_same_v<W, X> && engines_for<W, engine::amx>().allows(engine::amx) &&
-    8 * Shape::kept >= Shape::group;
-/// Fewest tokens for which it does: to write the blocks takes as long as the product with some 60 tokens.
-inline constexpr std::int64_t fewest_tokens_covered = panel_tokens + 1;
+template <class W, class Shape, bool Transposed, class X>
+struct product_of<nm_sparse_matrix<W, Shape>, Transposed, X> {
+  using block = typename nm_sparse_matrix<W, Shape>::covering_block;
+  using factor_x = multiplied_as<X, W>;
+  using factor_w = W;
 
-template <class X, class E, bool Transposed, class To, class Tree, class W, class Shape>
-TESSERA_COLD void add_product_with(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
-                                   nm_sparse_matrix<W, Shape> const& matrix) {
-  const std::int64_t lines = Transposed ? matrix.cols() : matrix.rows(),
-                     inner = Transposed ? matrix.rows() : matrix.cols();
+  static constexpr product_kind kind{.rows = 1,
+                                     .cols = 1,
+                                     .transposed = Transposed,
+                                     .kept = Shape::kept,
+                                     .group = Shape::group,
+                                     .widens_x = !std::is_same_v<X, factor_x>,
+                                     .by_integers = {},
+                                     .by_factors = engines_for_blocks<W, factor_x, block>()};
+
+  static product_size size(nm_sparse_matrix<W, Shape> const& w, std::int64_t tokens) {
+    return {.tokens = tokens,
+            .depth = Transposed ? w.rows() : w.cols(),
+            .blocks = w.size(),
+            .lines = int(Transposed ? w.cols() : w.rows()),
+            .is_sparse = true};
+  }
+};
+
+/// The step of Wᵀ·x, behind one that brings the elements into the order of single ones.
+template <class Shape, class To, class Types, class Tree>
+TESSERA_COLD void add_nm_transposed(plan& p, step_draft& s, To to, product_operands<Types, Tree> of,
+                                    nm_operands<typename Types::weight, Shape> const& weights) {
+  using body = nm_transposed_body<Types, Shape, Tree>;
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = s.most_parts;
+  nm_columns_body<typename Types::accumulator, typename Types::weight, Shape> columns{{}, weights};
+  columns.to = order.writes(p.run_memory(columns.nonzeros({}).bytes()));
+  order.reads(weights.values);
+  order.reads(weights.positions);
+  p.add(order, columns);
+  s.reads(columns.to);
+  of.sums = p.worker_memory(body::kernel::sums_bytes(columns.nonzeros({})));
+  p.add(s, to.finished(body{of, columns}));
+}
+
+template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Shape>
+TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
+                              nm_sparse_matrix<W, Shape> const& matrix) {
+  using all = product_of<nm_sparse_matrix<W, Shape>, Transposed, X>;
+  using types = types_of<Way, all, W, X, E>;
+  constexpr bool covered = Way.form == product_form::covered;
+  const int lines = int(Transposed ? matrix.cols() : matrix.rows());
   const nm_operands<W, Shape> weights(matrix);
-  if constexpr (amx_covers<W, X, Shape>)
-    if (p.on().engines.allows(engine::amx) && to.tokens >= fewest_tokens_covered) {
-      using by_amx = kernels::product_types<W, X, E, engine::amx>;
-      using block = typename nm_sparse_matrix<W, Shape>::covering_block;
-      return add_product<by_amx, block, Transposed>(
-          p, s, covering_blocks(p, weights, matrix.cover()), index_of(matrix.cover()), to,
-          product_operands<by_amx, Tree>{.to = to.at,
-                                         .x = x,
-                                         .index = index_of(matrix.cover(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
-                                         .inner = inner,
-                                         .sums = {},
-                                         .tree = tree});
-    }
-  using types = kernels::product_types<W, X, E>;
-  using T = typename types::accumulator;
   product_operands<types, Tree> of{.to = to.at,
                                    .x = x,
-                                   .index = kernels::block_index::dense(int(lines), 1, nullptr),
+                                   .index = covered ? index_of(matrix.cover(), Transposed)
+                                                    : kernels::block_index::dense(lines, 1, nullptr),
                                    .features = to.features,
                                    .tokens = to.tokens,
-                                   .inner = inner,
+                                   .inner = Transposed ? matrix.rows() : matrix.cols(),
                                    .sums = {},
-                                   .group_lines = Transposed ? kernels::nonzeros<T>::group : granule,
                                    .tree = tree};
-  s.most_parts = ceil_div(int(lines), of.group_lines);
-  to.cut(p, 1, [&](int part, int parts) { return of.features_of(part, parts, 1); });
-  of.to = to.computed_in();
-  if constexpr (Transposed) {
-    using body = nm_transposed_body<types, Shape, Tree>;
-    step_draft order("order", cut::lines);
-    order.when = timing::early;
-    order.tiles = s.most_parts;
-    nm_columns_body<T, W, Shape> columns{{}, weights};
-    columns.to = order.writes(p.run_memory(columns.nonzeros({}).bytes()));
-    order.reads(weights.values);
-    order.reads(weights.positions);
-    p.add(order, columns);
-    s.reads(columns.to);
-    of.sums = p.worker_memory(body::kernel::sums_bytes(columns.nonzeros({})));
-    p.add(s, to.finished(body{of, columns}));
-  } else {
+  if constexpr (covered)
+    return add_blocks<typename all::block, Transposed>(p, s, covering_blocks(p, weights, matrix.cover()), to,
+                                                       of);
+  of.group_lines = Transposed ? kernels::nonzeros<typename types::accumulator>::group : granule;
+  s.most_parts = ceil_div(lines, of.group_lines);
+  cut_destination<block_shape<1>>(p, to, of, 1);
+  if constexpr (Way.form == product_form::ordered) {
+    add_nm_transposed<Shape>(p, s, to, of, weights);
+  } else if constexpr (Way.form == product_form::decoded) {
     using body = nm_product_body<types, Shape, Tree>;
     s.divides = division::freely;
     s.reads(weights.values);
@@ -27463,17 +27625,12 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    const machine on = ctx.runs_on();
-    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
     const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
                                           int(ceil_div<std::int64_t>(cols, Block::cols)), share,
                                           random_stream(0, random_purpose::initial_pattern));
-    const auto index = eval::index_of(stored);
-    using widened = eval::multiplied_as<T, T>;
-    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
-      eval::with_product_engine<T, T, Block>(on, index, tokens, cols, take);
-    else
-      eval::with_product_engine<widened, widened, Block>(on, index, tokens, cols, take);
+    using products = eval::product_of<block_sparse_matrix<T, Block>, false, T>;
+    a.by =
+        eval::choose_product_method(products::kind, products::size(stored, cols, tokens), ctx.runs_on()).by;
     a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
     return a;
   };

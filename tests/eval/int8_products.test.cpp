@@ -108,6 +108,13 @@ TEST_CASE("int8: products equal the integers of a triple loop, in all blocks, by
   check<block_shape<10, 6>>(75, 100, 0.3);  // has no engine for integers
 }
 
+template <class Block>
+bool multiplies_integers(context& ctx, block_sparse_matrix<int8, Block> const& w, std::int64_t tokens) {
+  using product = eval::product_of<block_sparse_matrix<int8, Block>, false, int8>;
+  return eval::in_integers(
+      eval::choose_product_method(product::kind, product::size(w, tokens), ctx.runs_on()), product::kind);
+}
+
 TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a chunk") {
   const auto deep = [&]<class Block>(Block, std::int64_t depth) {
     block_sparse_matrix<int8, Block> w(32, depth);
@@ -124,26 +131,12 @@ TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a c
       panel_matrix<float> y(32, 70);
       run(ctx, y = w * x);
       // Without an engine for integers sums are floats.
-      if (eval::integer_engine<int8, int8, Block>(ctx.runs_on(), 70, depth) != engine::fma)
-        CHECK(same_bits(y, exact));
+      if (multiplies_integers<Block>(ctx, w, 70)) CHECK(same_bits(y, exact));
     }
   };
   deep(block_shape<16>(), 2000);
   deep(block_shape<16>(), 20000);
   deep(block_shape<4>(), 20000);
-
-  using block = block_shape<16>;
-  const machine here = support::cpu_context("sapphirerapids").runs_on();
-  const auto takes = [&](std::int64_t tokens, std::int64_t depth) {
-    return eval::integer_engine<int8, int8, block>(here, tokens, depth) != engine::fma;
-  };
-  CHECK(takes(64, 16));
-  CHECK(takes(2, 131071));
-  CHECK(!takes(2, 131072));  // 131072 products of -128 by -128 are 2^31
-  // A single token: AMX alone, and blocks as they are stored.
-  CHECK(eval::integer_engine<int8, int8, block>(here, 1, 16) == engine::amx);
-  CHECK(eval::integer_engine<int8, int8, block, true>(here, 1, 16) == engine::fma);
-  CHECK(eval::integer_engine<int8, int8, block_shape<8>>(here, 1, 16) == engine::fma);
 }
 
 }  // namespace int8_products_test

@@ -47,7 +47,8 @@ TEST_CASE(
   };
   const auto in_integers = [](engine which) { return which == engine::quads || which == engine::amx; };
   CHECK(in_integers(by(any, 64)) ==
-        (eval::integer_engine<int8, int8, block_shape<16>>(any.runs_on(), 64, 64) != engine::fma));
+        (fastest_engine(any.runs_on().family, any.runs_on().engines,
+                        eval::engines_for<int8, engine::quads, engine::amx>()) != engine::fma));
   CHECK(by(any, 1) != engine::quads);
   CHECK(!in_integers(by(none, 64)));
 }

@@ -11,6 +11,7 @@
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/amx.hpp>
 #include <tessera/simd/simd.hpp>
@@ -28,6 +29,16 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
   engine_set all;
   ((kernels::has_engine<Of, E, simd::native> ? all.allow(Of) : void()), ...);
   return all;
+}
+
+/// The engines compiled in for products of elements W and X along the blocks of lines.
+template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
+  constexpr bool one_element = std::is_same_v<W, X>;
+  constexpr engine pairs = one_element && LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
+  constexpr engine quads =
+      one_element && kernels::fits_quads<LineBlock, simd::native> ? engine::quads : engine::fma;
+  constexpr engine amx = one_element && kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
+  return engines_for<W, pairs, quads, amx>();
 }
 
 /// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are

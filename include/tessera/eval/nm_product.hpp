@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/engine.hpp>
@@ -14,7 +15,8 @@
 #include <tessera/eval/operands.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/product.hpp>
-#include <tessera/exec/machine.hpp>
+#include <tessera/eval/product_bodies.hpp>
+#include <tessera/eval/product_method.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/nm_product.hpp>
 #include <tessera/kernels/product_1x1.hpp>
@@ -223,64 +225,74 @@ operand covering_blocks(plan& p, nm_operands<W, Shape> const& weights, pattern c
   return body.to;
 }
 
-/// Whether AMX, where it is allowed, multiplies W in its covering blocks: for all elements it takes a fifth
-/// of the time of multiply-adds.
-template <class W, class X, class Shape>
-inline constexpr bool amx_covers =
-    std::is_same_v<W, X> && engines_for<W, engine::amx>().allows(engine::amx) &&
-    8 * Shape::kept >= Shape::group;
-/// Fewest tokens for which it does: to write the blocks takes as long as the product with some 60 tokens.
-inline constexpr std::int64_t fewest_tokens_covered = panel_tokens + 1;
+template <class W, class Shape, bool Transposed, class X>
+struct product_of<nm_sparse_matrix<W, Shape>, Transposed, X> {
+  using block = typename nm_sparse_matrix<W, Shape>::covering_block;
+  using factor_x = multiplied_as<X, W>;
+  using factor_w = W;
 
-template <class X, class E, bool Transposed, class To, class Tree, class W, class Shape>
-TESSERA_COLD void add_product_with(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
-                                   nm_sparse_matrix<W, Shape> const& matrix) {
-  const std::int64_t lines = Transposed ? matrix.cols() : matrix.rows(),
-                     inner = Transposed ? matrix.rows() : matrix.cols();
+  static constexpr product_kind kind{.rows = 1,
+                                     .cols = 1,
+                                     .transposed = Transposed,
+                                     .kept = Shape::kept,
+                                     .group = Shape::group,
+                                     .widens_x = !std::is_same_v<X, factor_x>,
+                                     .by_integers = {},
+                                     .by_factors = engines_for_blocks<W, factor_x, block>()};
+
+  static product_size size(nm_sparse_matrix<W, Shape> const& w, std::int64_t tokens) {
+    return {.tokens = tokens,
+            .depth = Transposed ? w.rows() : w.cols(),
+            .blocks = w.size(),
+            .lines = int(Transposed ? w.cols() : w.rows()),
+            .is_sparse = true};
+  }
+};
+
+/// The step of Wᵀ·x, behind one that brings the elements into the order of single ones.
+template <class Shape, class To, class Types, class Tree>
+TESSERA_COLD void add_nm_transposed(plan& p, step_draft& s, To to, product_operands<Types, Tree> of,
+                                    nm_operands<typename Types::weight, Shape> const& weights) {
+  using body = nm_transposed_body<Types, Shape, Tree>;
+  step_draft order("order", cut::lines);
+  order.when = timing::early;
+  order.tiles = s.most_parts;
+  nm_columns_body<typename Types::accumulator, typename Types::weight, Shape> columns{{}, weights};
+  columns.to = order.writes(p.run_memory(columns.nonzeros({}).bytes()));
+  order.reads(weights.values);
+  order.reads(weights.positions);
+  p.add(order, columns);
+  s.reads(columns.to);
+  of.sums = p.worker_memory(body::kernel::sums_bytes(columns.nonzeros({})));
+  p.add(s, to.finished(body{of, columns}));
+}
+
+template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Shape>
+TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
+                              nm_sparse_matrix<W, Shape> const& matrix) {
+  using all = product_of<nm_sparse_matrix<W, Shape>, Transposed, X>;
+  using types = types_of<Way, all, W, X, E>;
+  constexpr bool covered = Way.form == product_form::covered;
+  const int lines = int(Transposed ? matrix.cols() : matrix.rows());
   const nm_operands<W, Shape> weights(matrix);
-  if constexpr (amx_covers<W, X, Shape>)
-    if (p.on().engines.allows(engine::amx) && to.tokens >= fewest_tokens_covered) {
-      using by_amx = kernels::product_types<W, X, E, engine::amx>;
-      using block = typename nm_sparse_matrix<W, Shape>::covering_block;
-      return add_product<by_amx, block, Transposed>(
-          p, s, covering_blocks(p, weights, matrix.cover()), index_of(matrix.cover()), to,
-          product_operands<by_amx, Tree>{.to = to.at,
-                                         .x = x,
-                                         .index = index_of(matrix.cover(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
-                                         .inner = inner,
-                                         .sums = {},
-                                         .tree = tree});
-    }
-  using types = kernels::product_types<W, X, E>;
-  using T = typename types::accumulator;
   product_operands<types, Tree> of{.to = to.at,
                                    .x = x,
-                                   .index = kernels::block_index::dense(int(lines), 1, nullptr),
+                                   .index = covered ? index_of(matrix.cover(), Transposed)
+                                                    : kernels::block_index::dense(lines, 1, nullptr),
                                    .features = to.features,
                                    .tokens = to.tokens,
-                                   .inner = inner,
+                                   .inner = Transposed ? matrix.rows() : matrix.cols(),
                                    .sums = {},
-                                   .group_lines = Transposed ? kernels::nonzeros<T>::group : granule,
                                    .tree = tree};
-  s.most_parts = ceil_div(int(lines), of.group_lines);
-  to.cut(p, 1, [&](int part, int parts) { return of.features_of(part, parts, 1); });
-  of.to = to.computed_in();
-  if constexpr (Transposed) {
-    using body = nm_transposed_body<types, Shape, Tree>;
-    step_draft order("order", cut::lines);
-    order.when = timing::early;
-    order.tiles = s.most_parts;
-    nm_columns_body<T, W, Shape> columns{{}, weights};
-    columns.to = order.writes(p.run_memory(columns.nonzeros({}).bytes()));
-    order.reads(weights.values);
-    order.reads(weights.positions);
-    p.add(order, columns);
-    s.reads(columns.to);
-    of.sums = p.worker_memory(body::kernel::sums_bytes(columns.nonzeros({})));
-    p.add(s, to.finished(body{of, columns}));
-  } else {
+  if constexpr (covered)
+    return add_blocks<typename all::block, Transposed>(p, s, covering_blocks(p, weights, matrix.cover()), to,
+                                                       of);
+  of.group_lines = Transposed ? kernels::nonzeros<typename types::accumulator>::group : granule;
+  s.most_parts = ceil_div(lines, of.group_lines);
+  cut_destination<block_shape<1>>(p, to, of, 1);
+  if constexpr (Way.form == product_form::ordered) {
+    add_nm_transposed<Shape>(p, s, to, of, weights);
+  } else if constexpr (Way.form == product_form::decoded) {
     using body = nm_product_body<types, Shape, Tree>;
     s.divides = division::freely;
     s.reads(weights.values);

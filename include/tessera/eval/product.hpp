@@ -8,197 +8,79 @@
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/engine.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/range.hpp>
+#include <tessera/core/unroll.hpp>
 #include <tessera/eval/bind.hpp>
+#include <tessera/eval/engines.hpp>
 #include <tessera/eval/plan.hpp>
-#include <tessera/eval/product_engines.hpp>
+#include <tessera/eval/product_bodies.hpp>
+#include <tessera/eval/product_method.hpp>
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/expr/statement.hpp>
-#include <tessera/kernels/amx_product.hpp>
 #include <tessera/kernels/block_index.hpp>
-#include <tessera/kernels/product.hpp>
-#include <tessera/kernels/product_1x1.hpp>
+#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/scattered_product.hpp>
 #include <tessera/kernels/vector_product.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 
 // activation = an expression that contains W·x or Wᵀ·x. The first product stays in the kernel's accumulators,
-// and the rest of the expression is applied there. An earlier step brings Wᵀ, and matrices of single
-// elements, into the order in which the product reads them.
+// and the rest of the expression is applied there. product_method.hpp chooses how it is computed; an earlier
+// step brings Wᵀ, and matrices of single elements, into the order in which the product reads them.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-// ---- the product ----
+// ---- what is multiplied ----
 
-/// The operands and sizes that all products have.
-template <class Types, class Tree> struct product_operands {
-  using T = typename Types::accumulator;
-  operand to, x;
-  kernels::block_index index;
-  std::int64_t features, tokens;
-  std::int64_t inner;  // features of x
-  operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
-  int group_lines = 1;
-  bool shares_fetching = false;  // parts of a panel fetch the next one together
-  Tree tree;
+/// The product of a matrix with an x of elements X: its factors, and the facts that choose its method. Other
+/// kinds of matrix have specialisations, and overloads of add_product, of their own.
+template <class Matrix, bool Transposed, class X> struct product_of;
 
-  std::int64_t depth() const { return round_up<std::int64_t>(inner, granule); }
+template <class W, class Block, bool Transposed, class X>
+struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
+  using line_block = line_block_of<Block, Transposed>;
+  using factor_x = multiplied_as<X, W>;
+  using factor_w = std::conditional_t<std::is_same_v<W, factor_x>, W, multiplied_as<W, factor_x>>;
 
-  /// The features of part `part` of `parts`, in lines of `line_rows`.
-  range features_of(int part, int parts, int line_rows) const {
-    const range lines = index.lines_of_part(part, parts, group_lines);
-    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
-            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+  /// The kernels for few tokens do not depend on the result.
+  using vector = kernels::vector_sums<simd::native, W, Block>;
+  using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+
+  static constexpr product_kind kind{
+      .rows = line_block::rows,
+      .cols = line_block::cols,
+      .transposed = Transposed,
+      .widens_w = !std::is_same_v<W, factor_w>,
+      .widens_x = !std::is_same_v<X, factor_x>,
+      .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
+      .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
+      .has_vector = vector::exists,
+      .scattered_tokens = Transposed && scattered::exists ? scattered::most_tokens : 0};
+
+  static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
+    return size(w.pattern(), Transposed ? w.rows() : w.cols(), tokens);
   }
-
-  /// With the panel of the result at y.
-  auto arguments(tile const& t, typename Types::result* y) const {
-    using X = typename Types::activation;
-    const auto on_panel = on(tree, t);
-    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
-    kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
-        {.weights = nullptr,
-         .index = index,
-         .x = t.address<X const>(x),
-         .y = y,
-         .first_line = lines.first,
-         .last_line = lines.last,
-         .rows = features,
-         .depth = depth(),
-         .tokens = tokens_of(t.index, tokens),
-         .next = nullptr,
-         .next_bytes = 0,
-         .first_token = t.index * panel_tokens,
-         .sums = t.address<typename Types::sum>(sums)},
-        on_panel};
-    const bool has_next = (t.index + 1) * panel_tokens < tokens;
-    if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
-      const range fetched =
-          part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
-      a.next = t.address<std::byte const>(x, t.index + 1) + std::size_t(fetched.first) * 64;
-      a.next_bytes = std::size_t(fetched.size()) * 64;
-    }
-    return a;
-  }
-
-  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
-  template <class Block, class W>
-  TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
-    using X = typename Types::activation;
-    const range lines = index.lines_of_part(t.part, t.parts, group_lines);
-    const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const int live = tokens_of(t.index, tokens);
-    describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
-                     element_traits<X>::features_a_lane);
-    describe_reads(tree, t, first, last, live, d);
-    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
-    d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
-                Block::cols, int(sizeof(W))});
+  static product_size size(pattern const& of_w, std::int64_t depth, std::int64_t tokens) {
+    return {.tokens = tokens,
+            .depth = depth,
+            .blocks = of_w.blocks(),
+            .lines = Transposed ? of_w.block_cols() : of_w.block_rows(),
+            .is_sparse = !of_w.is_dense()};
   }
 };
 
-/// y = tree(W·x), with the blocks of W in the order of its lines.
-template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
-  using kernel =
-      std::conditional_t<by_amx,
-                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
-                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
-  operand offsets;  // row_offsets, with quads
+/// The elements and the engine of a method.
+template <product_method Way, class Of, class W, class X, class E>
+using types_of =
+    kernels::product_types<std::conditional_t<Way.widens_w, typename Of::factor_w, W>,
+                           std::conditional_t<Way.widens_x, typename Of::factor_x, X>, E, Way.by>;
 
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    a.weights = t.address<typename Types::weight const>(weights);
-    // Blocks that read fewer features than x has would leave much of the next panel unread.
-    if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
-    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
-    kernel::run(a);
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.template describe<Block, typename Types::weight>(t, weights, d);
-    if constexpr (by_quads) {
-      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
-      const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
-      d.read(
-          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
-    }
-  }
-};
-
-/// y = tree(W·x) with single elements that another step has ordered and widened to T.
-template <class Types, class Tree> struct ordered_product_body {
-  using T = typename Types::accumulator;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand ordered;
-
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-
-  kernels::nonzeros<T> nonzeros(tile const& t) const {
-    return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
-            t.address<std::byte>(ordered)};
-  }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    if constexpr (std::is_same_v<Y, T>)
-      if (of.sums == of.to) a.sums = y;
-    kernel::run(a, nonzeros(t));
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.template describe<block_shape<1>, T>(t, ordered, d);
-  }
-};
-
-/// y = tree(W·x) or y = tree(Wᵀ·x) with the blocks of W where they stand, for few tokens.
-///   Kernel   vector_product or scattered_product
-template <class Kernel, class Types, class Block, class Tree> struct few_tokens_body {
-  using W = typename Types::weight;
-  using Y = typename Types::result;
-  product_operands<Types, Tree> of;
-  operand weights;
-  kernels::block_index by_rows;  // of W
-
-  operand const& destination() const { return of.to; }
-  range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
-  void compute_at(tile const& t, Y* y) const noexcept {
-    auto a = of.arguments(t, y);
-    a.weights = t.address<W const>(weights);
-    Kernel::run(a, by_rows);
-  }
-  void describe(tile const& t, task_description& d) const { of.template describe<Block, W>(t, weights, d); }
-};
-
-// ---- lowering ----
+// ---- steps ----
 
 /// A panel with fewer weights takes less than 10 µs and is not divided.
 inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
-/// Fewest panels for which single elements are ordered: for fewer panels the copy costs more than it saves.
-inline constexpr int fewest_panels_ordered = 4;
 
 /// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
 /// beside them all lines are computed at once.
@@ -213,7 +95,7 @@ void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int mos
   of.to = to.computed_in();
 }
 
-/// Adds the step of a product of few tokens, with the blocks of W where they stand.
+/// The step of a product of few tokens, with the blocks of W where they stand.
 ///   by_rows   the index of W, also for Wᵀ
 template <class Kernel, class Shape, class To, class Types, class Tree>
 TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
@@ -227,40 +109,33 @@ TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
   p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
 }
 
-/// Adds the step of a product with W, and chooses the order of the weights.
-///   by_rows   the index of W, also for Wᵀ
-template <class Types, class Block, bool Transposed, class To, class Tree>
-TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
-                              kernels::block_index const& by_rows, To to, product_operands<Types, Tree> of) {
+/// The step of a product with single elements, behind one that orders them.
+template <class To, class Types, class Tree>
+TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To to,
+                              product_operands<Types, Tree> of) {
   using T = typename Types::accumulator;
+  using body = ordered_product_body<Types, Tree>;
+  bool reads_result = false;
+  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+  of.group_lines = kernels::nonzeros<T>::group;
+  cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
+  body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
+  const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
+                              std::is_same_v<typename Types::result, T> && !reads_result;
+  made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+  s.most_parts = ceil_div(of.index.lines(), of.group_lines);
+  p.add(s, to.finished(made));
+}
+
+/// The step of a product along the blocks of lines, behind steps that bring them into the order of the lines
+/// and prepare what the engine needs.
+template <class Block, bool Transposed, class To, class Types, class Tree>
+TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To to,
+                             product_operands<Types, Tree> of) {
   using W = typename Types::weight;
   using line_block = line_block_of<Block, Transposed>;
-  const std::int64_t x_bytes = of.depth() * std::int64_t(panel_tokens * sizeof(typename Types::activation));
-  if constexpr (Types::by != engine::amx && Types::by != engine::quads) {
-    using vector_product = kernels::vector_product<simd::native, Types, Block, Transposed, on_tile<Tree>>;
-    if constexpr (vector_product::exists)
-      if (of.tokens == 1) return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to, of);
-    using scattered_product = kernels::scattered_product<simd::native, Types, Block, on_tile<Tree>>;
-    if constexpr (Transposed && scattered_product::exists)
-      if (Block::elements > 1 ? of.tokens <= scattered_product::most_tokens
-                              : of.index.is_sparse() && s.tiles < fewest_panels_ordered)
-        return add_few_tokens<scattered_product, line_block>(p, s, weights, by_rows, to, of);
-  }
-  if constexpr (Block::elements == 1)
-    if (of.index.is_sparse() && s.tiles >= fewest_panels_ordered) {
-      using body = ordered_product_body<Types, Tree>;
-      bool reads_result = false;
-      for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
-      of.group_lines = kernels::nonzeros<T>::group;
-      cut_destination<line_block>(p, to, of, most_pieces(x_bytes, of.index.lines() / of.group_lines));
-      body made{of, s.reads(ordered_weights<T, W>(p, weights, of.index, of.inner))};
-      const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
-                                  std::is_same_v<typename Types::result, T> && !reads_result;
-      made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
-      s.most_parts = ceil_div(of.index.lines(), of.group_lines);
-      return p.add(s, to.finished(made));
-    }
-
+  using body = product_body<Types, line_block, Tree>;
+  using kernel = typename body::kernel;
   operand in_order = weights;
   constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
   if constexpr (Transposed || beside > 1) {
@@ -269,9 +144,8 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
     of.index = of.index.in_order();
   }
   s.reads(in_order);
-  using body = product_body<Types, line_block, Tree>;
-  using kernel = typename body::kernel;
-  cut_destination<line_block>(p, to, of, kernel::shares_lanes ? 1 : most_pieces(x_bytes, of.index.lines()));
+  cut_destination<line_block>(p, to, of,
+                              kernel::shares_lanes ? 1 : most_pieces(of.x_bytes(), of.index.lines()));
   of.sums = p.worker_memory(kernel::sums_bytes(of.index, of.depth()));
   const bool long_enough = of.index.blocks() * line_block::elements >= fewest_weights_divided;
   s.divides = kernel::shares_lanes                                       ? division::never
@@ -283,6 +157,45 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, operand const& weights,
   if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order, offsets}));
+}
+
+/// The steps of a product with a matrix in blocks, by one method.
+template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
+TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
+                              block_sparse_matrix<W, Block> const& matrix) {
+  using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
+  using types = types_of<Way, all, W, X, E>;
+  const kernels::block_index by_rows = index_of(matrix.pattern());
+  const product_operands<types, Tree> of{.to = to.at,
+                                         .x = x,
+                                         .index = index_of(matrix.pattern(), Transposed),
+                                         .features = to.features,
+                                         .tokens = to.tokens,
+                                         .inner = Transposed ? matrix.rows() : matrix.cols(),
+                                         .sums = {},
+                                         .tree = tree};
+  operand weights = by_panel(matrix);
+  if constexpr (Way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
+  if constexpr (Way.form == product_form::vector)
+    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
+                   typename all::line_block>(p, s, weights, by_rows, to, of);
+  else if constexpr (Way.form == product_form::scattered)
+    add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
+                   typename all::line_block>(p, s, weights, by_rows, to, of);
+  else if constexpr (Way.form == product_form::ordered)
+    add_ordered(p, s, weights, to, of);
+  else
+    add_blocks<Block, Transposed>(p, s, weights, to, of);
+}
+
+// ---- lowering ----
+
+/// Calls use.operator()<Way>() with the method `chosen`, of those that there is code for.
+template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
+  constexpr product_methods ways = methods_of(Of::kind);
+  unroll<ways.count>([&](auto i) {
+    if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
+  });
 }
 
 /// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
@@ -304,78 +217,37 @@ operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
     return compute_before<E>(p, tokens, x);
 }
 
-/// Adds the step of a product with a matrix in blocks. Other kinds of matrix have overloads of their own.
-///   X, E   elements of x, of the result
-template <class X, class E, bool Transposed, class To, class Tree, class W, class Block>
-TESSERA_COLD void add_product_with(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
-                                   block_sparse_matrix<W, Block> const& matrix) {
-  using line_block = line_block_of<Block, Transposed>;
-  kernels::block_index const by_rows = index_of(matrix.pattern());
-  const std::int64_t inner = Transposed ? matrix.rows() : matrix.cols();
-  const auto of = [&]<class Types>(std::type_identity<Types>) {
-    return product_operands<Types, Tree>{.to = to.at,
-                                         .x = x,
-                                         .index = index_of(matrix.pattern(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
-                                         .inner = inner,
-                                         .sums = {},
-                                         .tree = tree};
-  };
-  using factor = std::conditional_t<std::is_same_v<W, X>, W, multiplied_as<W, X>>;
-  operand weights = by_panel(matrix);
-  if constexpr (!std::is_same_v<factor, W>) {
-    // Not at every broadcast; but a single token reads each weight once.
-    using types = kernels::product_types<W, X, E>;
-    using vector_product = kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>;
-    if constexpr (vector_product::exists)
-      if (to.tokens == 1)
-        return add_few_tokens<vector_product, line_block>(p, s, weights, by_rows, to,
-                                                          of(std::type_identity<types>()));
-    weights = widened_weights<factor, W>(p, weights, matrix.size());
-  }
-  with_product_engine<W, X, line_block, Transposed>(
-      p.on(), index_of(matrix.pattern(), Transposed), to.tokens, inner, [&]<engine By>(engine_constant<By>) {
-        using types = kernels::product_types<factor, X, E, By>;
-        add_product<types, Block, Transposed>(p, s, weights, by_rows, to, of(std::type_identity<types>()));
-      });
-}
-
-/// The same, with x in elements Factor.
-template <class E, class Factor, class Stored, class To, class Node, class Matrix, bool Transposed, class X>
-TESSERA_COLD void add_product_with_factor(plan& p, To const& to, Node const& node,
-                                          expr::product<Matrix, Transposed, X> const& product) {
-  using bind = binder<accumulator_t<E>, over::panels>;
-  step_draft s("product", cut::panels);
-  s.tiles = to.panels();
-  s.writes(to.at);
-  const operand x = s.reads(operand_of_product<Factor, Stored>(p, to.tokens, product.x));
-  if (shared_tiles(to.at, x) != relation::none)
-    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
-  const auto tree = bind(p, s, to.tokens).around_product(node);
-  require_same_names(tree);
-  add_product_with<Factor, E, Transposed>(p, s, to, x, tree, product.matrix.tensor());
-}
-
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
 template <class E, class To, class Node, class Matrix, bool Transposed, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
                                  expr::product<Matrix, Transposed, X> const& product) {
   using T = accumulator_t<E>;
-  using W = typename Matrix::value_type;
-  static_assert(std::is_same_v<T, accumulator_t<W>>,
+  static_assert(std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  using stored = typename binder<T, over::panels>::template element_of<X>;
-  if constexpr (requires { typename Matrix::tensor_type::block; }) {
-    using line_block = line_block_of<typename Matrix::tensor_type::block, Transposed>;
-    [[maybe_unused]] auto const& w = product.matrix.tensor();
-    if constexpr (integer_engines<W, stored, line_block>() != engine_set())
-      if (integer_engine<W, stored, line_block, Transposed>(p.on(), to.tokens,
-                                                            Transposed ? w.rows() : w.cols()) != engine::fma)
-        return add_product_with_factor<E, stored, stored>(p, to, node, product);
-  }
-  add_product_with_factor<E, multiplied_as<stored, W>, stored>(p, to, node, product);
+  using bind = binder<T, over::panels>;
+  using stored = typename bind::template element_of<X>;
+  using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
+  auto const& matrix = product.matrix.tensor();
+  const product_method chosen = choose_product_method(of::kind, of::size(matrix, to.tokens), p.on());
+  step_draft s("product", cut::panels);
+  s.tiles = to.panels();
+  s.writes(to.at);
+  const auto operand_as = [&]<class F>(std::type_identity<F>) {
+    return operand_of_product<F, stored>(p, to.tokens, product.x);
+  };
+  const operand x = s.reads([&] {
+    if constexpr (of::kind.widens_x)
+      if (chosen.widens_x) return operand_as(std::type_identity<typename of::factor_x>());
+    return operand_as(std::type_identity<stored>());
+  }());
+  if (shared_tiles(to.at, x) != relation::none)
+    throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
+  const auto tree = bind(p, s, to.tokens).around_product(node);
+  require_same_names(tree);
+  with_method<of>(chosen, [&]<product_method Way>() {
+    add_product<Way, Transposed, stored, E>(p, s, to, x, tree, matrix);
+  });
 }
 
 template <class E, class Node>

@@ -150,17 +150,12 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
         message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
   const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
     block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    const machine on = ctx.runs_on();
-    const auto take = [&]<engine By>(eval::engine_constant<By>) { a.by = By; };
     const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
                                           int(ceil_div<std::int64_t>(cols, Block::cols)), share,
                                           random_stream(0, random_purpose::initial_pattern));
-    const auto index = eval::index_of(stored);
-    using widened = eval::multiplied_as<T, T>;
-    if (eval::integer_engine<T, T, Block>(on, tokens, cols) != engine::fma)
-      eval::with_product_engine<T, T, Block>(on, index, tokens, cols, take);
-    else
-      eval::with_product_engine<widened, widened, Block>(on, index, tokens, cols, take);
+    using products = eval::product_of<block_sparse_matrix<T, Block>, false, T>;
+    a.by =
+        eval::choose_product_method(products::kind, products::size(stored, cols, tokens), ctx.runs_on()).by;
     a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
     return a;
   };
