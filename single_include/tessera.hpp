@@ -7175,6 +7175,25 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   }
 }
 
+/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
+/// elements of one byte are widened to E, a panel at a time.
+template <class E, class Stored, class X>
+operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
+    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+  else if constexpr (expr::leaf<X>)
+    if constexpr (in_panels<typename X::tensor_type>) {
+      if constexpr (tensor_view<typename X::tensor_type>)
+        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
+      return by_panel(x.tensor());
+    } else {
+      return compute_before<E>(p, tokens, x);
+    }
+  else
+    return compute_before<E>(p, tokens, x);
+}
+
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
@@ -8251,6 +8270,106 @@ TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& to
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
+// ---- tessera/kernels/engine.hpp
+#ifndef TESSERA_SINGLE_KERNELS_ENGINE
+#define TESSERA_SINGLE_KERNELS_ENGINE
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// What an engine does in W·x, where it differs: those of quads and AMX stand in headers of their own.
+///   exists<E, Arch>       it is compiled in for elements E, in registers of an instruction set
+///   fits<Shape, Arch>     it multiplies blocks of a shape, as lines have them
+///   blocks_beside<Shape>  the blocks of a line that it multiplies at once: a step before puts them side by
+///   side offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a
+///   step before
+///                         computes
+///   unrolls_blocks        the steps of a block are written out
+///   prepare<Arch>(…)      brings features [first, last) of x into the form that it multiplies
+///   begin_sum<Arch>(…)    the value at which the sums of a row begin
+template <engine Which> struct engine_policy;
+
+/// Of engines that multiply numbers, or pairs of them, lane by lane.
+struct lane_policy {
+  template <class Shape> static constexpr int blocks_beside = 1;
+  static constexpr bool offsets_x = false, unrolls_blocks = false;
+
+  template <class Arch, class X, class Factor>
+  static void prepare(X const* x, std::int64_t first, std::int64_t last, int tokens, Factor* to) {
+    simd::widen_features<Arch>(x, first, last, 0, tokens, to);
+  }
+  template <class Arch, class Sum>
+  TESSERA_INLINE static simd::reg<Sum, Arch> begin_sum(Sum const*, std::int64_t) {
+    return simd::zero<Arch, Sum>();
+  }
+};
+template <> struct engine_policy<engine::fma> : lane_policy {
+  template <class E, class Arch> static constexpr bool exists = true;
+  template <class Shape, class Arch> static constexpr bool fits = true;
+};
+template <> struct engine_policy<engine::pairs> : lane_policy {
+  template <class E, class Arch>
+  static constexpr bool exists =
+      element_traits<E>::features_a_lane == 2 && simd::multiplies<simd::stored_lane<E>, Arch>;
+  template <class Shape, class Arch> static constexpr bool fits = Shape::cols % 2 == 0;
+};
+
+/// Whether an engine is compiled in for elements E, in registers of an instruction set.
+template <engine Which, class E, class Arch>
+inline constexpr bool has_engine = engine_policy<Which>::template exists<E, Arch>;
+
+/// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
+template <engine Which, class E, class Arch>
+using factor_of =
+    std::conditional_t<Which == engine::amx || (Which != engine::fma && has_engine<Which, E, Arch>), E,
+                       accumulator_t<E>>;
+
+/// The sums that an engine keeps of products of elements E.
+template <engine Which, class E> struct sum_of {
+  using type = accumulator_t<E>;
+};
+template <engine Which, class E>
+  requires(Which != engine::fma) && requires { typename simd::lane<E>::sum; }
+struct sum_of<Which, E> {
+  using type = typename simd::lane<E>::sum;
+};
+
+/// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
+/// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
+/// operand takes one register at a time.
+///   Lane       one factor, or a pair of narrow factors
+///   left(i)    the register that multiplies row i
+///   right(j)   register j of the right operand
+template <class Lane, class Arch, int First, int Last, unsigned Rows, unsigned Registers, class Sum,
+          class Left, class Right>
+TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
+                                            Right const& right) {
+  constexpr int count = Last - First;
+  simd::reg<Lane, Arch> row, column[unsigned(count)];
+  unroll<count>([&](auto j) TESSERA_INLINE_LAMBDA {
+    column[j] = right(std::integral_constant<int, First + j>());
+    if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
+  });
+  unroll<int(Rows) * count>([&](auto n) TESSERA_INLINE_LAMBDA {
+    constexpr int i = n / count, j = n % count;
+    if constexpr (j == 0) {
+      row = left(std::integral_constant<int, i>());
+      if constexpr (count > 1) simd::pin(row);
+    }
+    sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
+  });
+}
+
+/// multiply_some_registers for all registers.
+template <class Lane, class Arch, unsigned Rows, unsigned Registers, class Sum, class Left, class Right>
+TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
+  multiply_some_registers<Lane, Arch, 0, int(Registers)>(sums, left, right);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/simd/amx.hpp
 #ifndef TESSERA_SINGLE_SIMD_AMX
 #define TESSERA_SINGLE_SIMD_AMX
@@ -8412,82 +8531,25 @@ template <> inline constexpr bool amx_multiplies<float16> = true;
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/kernels/engine.hpp
-#ifndef TESSERA_SINGLE_KERNELS_ENGINE
-#define TESSERA_SINGLE_KERNELS_ENGINE
-#include <cstdint>
-#include <type_traits>
-
+// ---- tessera/kernels/amx_engine.hpp
+#ifndef TESSERA_SINGLE_KERNELS_AMX_ENGINE
+#define TESSERA_SINGLE_KERNELS_AMX_ENGINE
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// Whether an engine is compiled in for elements E, in registers of an instruction set.
-template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma ||
-                                   (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::amx && simd::amx_multiplies<E>);
+/// The engine `amx`, whose registers are matrices: W·x by it is amx_product.
+template <> struct engine_policy<engine::amx> {
+  static constexpr bool offsets_x = false;
 
-/// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
-template <engine Which, class E, class Arch>
-using factor_of =
-    std::conditional_t<Which == engine::amx || (Which != engine::fma && has_engine<Which, E, Arch>), E,
-                       accumulator_t<E>>;
-
-/// The sums that an engine keeps of products of elements E.
-template <engine Which, class E> struct sum_of {
-  using type = accumulator_t<E>;
+  template <class E, class Arch> static constexpr bool exists = simd::amx_multiplies<E>;
+  template <class Shape, class Arch>
+  static constexpr bool fits =
+      (Shape::rows == 4 || Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
+      (Shape::cols == 4 || Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
+  /// As many as fill a register, if they are narrower than its half.
+  template <class Shape>
+  static constexpr int blocks_beside =
+      Shape::cols < 8 ? simd::amx_row_bytes / int(sizeof(bfloat16)) / Shape::cols : 1;
 };
-template <engine Which, class E>
-  requires(Which != engine::fma) && requires { typename simd::lane<E>::sum; }
-struct sum_of<Which, E> {
-  using type = typename simd::lane<E>::sum;
-};
-
-/// Whether products by AMX take blocks of a shape.
-template <class Shape>
-inline constexpr bool fits_amx =
-    (Shape::rows == 4 || Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
-    (Shape::cols == 4 || Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
-
-/// The blocks of a line whose rows AMX multiplies side by side: as many as fill a register, if they are
-/// narrower than its half.
-template <class Shape>
-inline constexpr int amx_blocks_beside =
-    Shape::cols < 8 ? simd::amx_row_bytes / int(sizeof(bfloat16)) / Shape::cols : 1;
-
-/// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
-/// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left
-/// operand takes one register at a time.
-///   Lane       one factor, or a pair of narrow factors
-///   left(i)    the register that multiplies row i
-///   right(j)   register j of the right operand
-template <class Lane, class Arch, int First, int Last, unsigned Rows, unsigned Registers, class Sum,
-          class Left, class Right>
-TESSERA_INLINE void multiply_some_registers(Sum (&sums)[Rows][Registers], Left const& left,
-                                            Right const& right) {
-  constexpr int count = Last - First;
-  simd::reg<Lane, Arch> row, column[unsigned(count)];
-  unroll<count>([&](auto j) TESSERA_INLINE_LAMBDA {
-    column[j] = right(std::integral_constant<int, First + j>());
-    if constexpr (Rows > 1) simd::pin(column[j]);  // else the load is part of the multiplication
-  });
-  unroll<int(Rows) * count>([&](auto n) TESSERA_INLINE_LAMBDA {
-    constexpr int i = n / count, j = n % count;
-    if constexpr (j == 0) {
-      row = left(std::integral_constant<int, i>());
-      if constexpr (count > 1) simd::pin(row);
-    }
-    sums[i][First + j] = simd::multiply_add<Lane, Arch>(row, column[j], sums[i][First + j]);
-  });
-}
-
-/// multiply_some_registers for all registers.
-template <class Lane, class Arch, unsigned Rows, unsigned Registers, class Sum, class Left, class Right>
-TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const& left, Right const& right) {
-  multiply_some_registers<Lane, Arch, 0, int(Registers)>(sums, left, right);
-}
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
@@ -8498,16 +8560,9 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 #include <algorithm>
 #include <cstdint>
 
-// Operands of the engine `quads`, which multiplies signed numbers by unsigned ones.
+// The engine `quads`, which multiplies signed numbers by unsigned ones: x is offset by 128.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Whether quads multiply blocks of a shape: rows are whole lanes, and a block fills registers, or a register
-/// holds whole blocks.
-template <class Shape, class Arch>
-inline constexpr bool fits_quads =
-    Shape::cols % 4 == 0 && (Shape::elements / 4 % simd::lanes<std::int32_t, Arch> == 0 ||
-                             simd::lanes<std::int32_t, Arch> % (Shape::elements / 4) == 0);
 
 /// Where the sums of the rows of a line begin with quads: at -128 Σ w, since x is offset by 128.
 template <class Arch, class Shape, class W>
@@ -8544,6 +8599,30 @@ void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* t
     simd::store<Arch>(reinterpret_cast<simd::stored_lane<X>*>(to),
                       simd::lane<X>::template offset<Arch>(simd::load_lanes<Arch>(panel + at)));
 }
+
+template <> struct engine_policy<engine::quads> : lane_policy {
+  static constexpr bool offsets_x = true;
+  static constexpr bool unrolls_blocks = true;  // they have but a quarter of the steps
+
+  template <class E, class Arch>
+  static constexpr bool exists =
+      element_traits<E>::features_a_lane == 4 && simd::multiplies<simd::stored_lane<E>, Arch>;
+  /// Rows are whole lanes, and a block fills registers, or a register holds whole blocks.
+  template <class Shape, class Arch>
+  static constexpr bool fits =
+      Shape::cols % 4 == 0 && (Shape::elements / 4 % simd::lanes<std::int32_t, Arch> == 0 ||
+                               simd::lanes<std::int32_t, Arch> % (Shape::elements / 4) == 0);
+
+  template <class Arch, class X>
+  static void prepare(X const* x, std::int64_t first, std::int64_t last, int, X* to) {
+    offset_features<Arch>(x, first, last, to);
+  }
+  template <class Arch>
+  TESSERA_INLINE static simd::reg<std::int32_t, Arch> begin_sum(std::int32_t const* row_offsets,
+                                                                std::int64_t row) {
+    return simd::broadcast<Arch>(row_offsets[row]);
+  }
+};
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
@@ -8584,12 +8663,15 @@ constexpr int power_of_two_divisor(int limit, int size) {
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
-/// Around the products by AMX of a thread, which configure its tile registers.
+/// The set-up around the products of a thread by an engine, if there is one: AMX configures tile registers.
+template <engine By> inline constexpr exec::part_hook const* around_products = nullptr;
 inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
+template <> inline constexpr exec::part_hook const* around_products<engine::amx> = &around_amx;
 
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
@@ -8602,12 +8684,16 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
 
 /// The engines compiled in for products of elements W and X along the blocks of lines.
 template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
-  constexpr bool one_element = std::is_same_v<W, X>;
-  constexpr engine pairs = one_element && LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine quads =
-      one_element && kernels::fits_quads<LineBlock, simd::native> ? engine::quads : engine::fma;
-  constexpr engine amx = one_element && kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  return engines_for<W, pairs, quads, amx>();
+  const auto fit = [&]<engine... Of>(std::integer_sequence<engine, Of...>) {
+    engine_set all;
+    ((std::is_same_v<W, X> && kernels::has_engine<Of, W, simd::native> &&
+              kernels::engine_policy<Of>::template fits<LineBlock, simd::native>
+          ? all.allow(Of)
+          : void()),
+     ...);
+    return all;
+  };
+  return fit(std::integer_sequence<engine, engine::pairs, engine::quads, engine::amx>());
 }
 
 /// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
@@ -9747,7 +9833,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using S = typename Types::sum;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
-  static constexpr int beside = amx_blocks_beside<Shape>;
+  static constexpr int beside = engine_policy<engine::amx>::blocks_beside<Shape>;
   static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
   static constexpr int features_a_lane = element_traits<X>::features_a_lane;
@@ -9966,9 +10052,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr bool in_lanes =
       std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
   using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
-  static constexpr bool by_quads = Types::by == engine::quads;
-  /// Whether x is brought into another form, a chunk at a time: widened, or offset for quads.
-  static constexpr bool prepares_x = !std::is_same_v<X, factor> || by_quads;
+  using policy = engine_policy<Types::by>;
+  /// Whether x is brought into another form, a chunk at a time: widened, or offset.
+  static constexpr bool prepares_x = !std::is_same_v<X, factor> || policy::offsets_x;
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x in one lane of the engine.
@@ -10092,10 +10178,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     auto* const room = reinterpret_cast<factor*>(a.sums + room_at(a.index, a.depth) / sizeof(S));
     const std::int64_t begin = first / stored_x * stored_x;
     const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
-    if constexpr (by_quads)
-      offset_features<Arch>(a.x, begin, end, room);
-    else
-      simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    policy::template prepare<Arch>(a.x, begin, end, a.tokens, room);
     now.x = room;
     now.first_feature = begin;
   }
@@ -10151,9 +10234,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-      acc[i / C][i % C] = now.begins
-                              ? begin_sum(a, std::int64_t(line) * line_rows + row + i / C)
-                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
+      acc[i / C][i % C] =
+          now.begins
+              ? policy::template begin_sum<Arch>(a.row_offsets, std::int64_t(line) * line_rows + row + i / C)
+              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
     panel_prefetcher fetching = next;  // in registers
@@ -10195,16 +10279,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     return column;
   }
 
-  /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
-  /// weights.
-  TESSERA_INLINE static reg begin_sum([[maybe_unused]] arguments const& a,
-                                      [[maybe_unused]] std::int64_t row) {
-    if constexpr (by_quads)
-      return simd::broadcast<Arch>(a.row_offsets[row]);
-    else
-      return simd::zero<Arch, S>();
-  }
-
   /// Prefetches the rows of a block that one register block reads.
   TESSERA_INLINE static void fetch_rows(W const* w) {
     unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
@@ -10226,10 +10300,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       w += factors_a_lane;
       x += factors_a_lane * panel_tokens;
     };
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
-    // With quads a block has but a quarter of the steps.
+    // Mostly not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the
+    // time.
     int k = 0;
-    if constexpr (by_quads && Sets == 1 && !ragged)
+    if constexpr (policy::unrolls_blocks && Sets == 1 && !ragged)
       return unroll<block_depth / factors_a_lane>(
           [&](auto) TESSERA_INLINE_LAMBDA { step(std::integral_constant<int, 0>()); });
     if constexpr (Sets > 1)
@@ -10335,15 +10409,15 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
+  using policy = kernels::engine_policy<Types::by>;
   using kernel =
-      std::conditional_t<by_amx,
+      std::conditional_t<Types::by == engine::amx,
                          kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
                          kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
-  operand offsets;  // row_offsets, with quads
+  operand offsets;  // row_offsets, where x is offset
 
   operand const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
@@ -10357,12 +10431,12 @@ template <class Types, class Block, class Tree> struct product_body {
     a.weights = t.address<typename Types::weight const>(weights);
     // Blocks that read fewer features than x has would leave much of the next panel unread.
     if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
-    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
+    if constexpr (policy::offsets_x) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
-    if constexpr (by_quads) {
+    if constexpr (policy::offsets_x) {
       constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
       const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
       d.read(
@@ -11074,7 +11148,7 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
   operand in_order = weights;
-  constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
+  constexpr int beside = body::policy::template blocks_beside<line_block>;
   if constexpr (Transposed || beside > 1) {
     of.index = of.index.with_room(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
@@ -11089,9 +11163,9 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
               : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
-  if constexpr (body::by_amx) s.around = &around_amx;
+  s.around = around_products<Types::by>;
   operand offsets{};
-  if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
+  if constexpr (body::policy::offsets_x) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order, offsets}));
 }
@@ -11133,25 +11207,6 @@ template <class Of, class Use> void with_method(product_method const& chosen, Us
   unroll<ways.count>([&](auto i) {
     if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
   });
-}
-
-/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
-/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
-/// elements of one byte are widened to E, a panel at a time.
-template <class E, class Stored, class X>
-operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
-  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
-    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
-  else if constexpr (expr::leaf<X>)
-    if constexpr (in_panels<typename X::tensor_type>) {
-      if constexpr (tensor_view<typename X::tensor_type>)
-        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
-      return by_panel(x.tensor());
-    } else {
-      return compute_before<E>(p, tokens, x);
-    }
-  else
-    return compute_before<E>(p, tokens, x);
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
@@ -13177,7 +13232,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
   of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
-  if constexpr (body::by_amx) s.around = &around_amx;
+  s.around = around_products<Types::by>;
   p.add(s, of);
 }
 
@@ -13200,8 +13255,10 @@ TESSERA_COLD void lower(
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
   const std::int64_t tokens = s.value.a.tensor().tokens();
   // A block of 4x4 would take the unit as long as one of 16x16, which is no faster than other engines.
-  constexpr bool fits =
-      kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block> && (Block::rows > 4 || Block::cols > 4);
+  using amx = kernels::engine_policy<engine::amx>;
+  constexpr bool fits = amx::template fits<Block, simd::native> &&
+                        amx::template fits<exchanged_block, simd::native> &&
+                        (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
       p.on(), [&]<engine By>(engine_constant<By>) {
         using read_left = sampled_element<By, left, A>;
@@ -16524,7 +16581,7 @@ struct [[nodiscard(
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
     with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
+      s.around = around_products<By>;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -16677,7 +16734,7 @@ struct [[nodiscard(
       s.writes(rows);
     }
     with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
+      s.around = around_products<By>;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);

@@ -225,4 +225,23 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
   }
 }
 
+/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
+/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
+/// elements of one byte are widened to E, a panel at a time.
+template <class E, class Stored, class X>
+operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
+  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
+    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+  else if constexpr (expr::leaf<X>)
+    if constexpr (in_panels<typename X::tensor_type>) {
+      if constexpr (tensor_view<typename X::tensor_type>)
+        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
+      return by_panel(x.tensor());
+    } else {
+      return compute_before<E>(p, tokens, x);
+    }
+  else
+    return compute_before<E>(p, tokens, x);
+}
+
 }}}  // namespace tessera::TESSERA_ISA::eval

@@ -4,12 +4,14 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/engine.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/part_hook.hpp>
+#include <tessera/kernels/amx_engine.hpp>
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/register_block.hpp>
@@ -19,8 +21,10 @@
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
-/// Around the products by AMX of a thread, which configure its tile registers.
+/// The set-up around the products of a thread by an engine, if there is one: AMX configures tile registers.
+template <engine By> inline constexpr exec::part_hook const* around_products = nullptr;
 inline constexpr exec::part_hook around_amx{[] {}, [] { simd::native_amx::release(); }};
+template <> inline constexpr exec::part_hook const* around_products<engine::amx> = &around_amx;
 
 template <engine Which> using engine_constant = std::integral_constant<engine, Which>;
 
@@ -33,12 +37,16 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
 
 /// The engines compiled in for products of elements W and X along the blocks of lines.
 template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
-  constexpr bool one_element = std::is_same_v<W, X>;
-  constexpr engine pairs = one_element && LineBlock::cols % 2 == 0 ? engine::pairs : engine::fma;
-  constexpr engine quads =
-      one_element && kernels::fits_quads<LineBlock, simd::native> ? engine::quads : engine::fma;
-  constexpr engine amx = one_element && kernels::fits_amx<LineBlock> ? engine::amx : engine::fma;
-  return engines_for<W, pairs, quads, amx>();
+  const auto fit = [&]<engine... Of>(std::integer_sequence<engine, Of...>) {
+    engine_set all;
+    ((std::is_same_v<W, X> && kernels::has_engine<Of, W, simd::native> &&
+              kernels::engine_policy<Of>::template fits<LineBlock, simd::native>
+          ? all.allow(Of)
+          : void()),
+     ...);
+    return all;
+  };
+  return fit(std::integer_sequence<engine, engine::pairs, engine::quads, engine::amx>());
 }
 
 /// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are

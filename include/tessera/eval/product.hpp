@@ -20,7 +20,6 @@
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/expr/statement.hpp>
 #include <tessera/kernels/block_index.hpp>
-#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/scattered_product.hpp>
 #include <tessera/kernels/vector_product.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
@@ -137,7 +136,7 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
   using body = product_body<Types, line_block, Tree>;
   using kernel = typename body::kernel;
   operand in_order = weights;
-  constexpr int beside = Types::by == engine::amx ? kernels::amx_blocks_beside<line_block> : 1;
+  constexpr int beside = body::policy::template blocks_beside<line_block>;
   if constexpr (Transposed || beside > 1) {
     of.index = of.index.with_room(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
@@ -152,9 +151,9 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
               : long_enough && kernel::chunks(of.index, of.depth()) == 1 ? division::freely
                                                                          : division::if_uneven;
   of.shares_fetching = s.divides == division::freely;
-  if constexpr (body::by_amx) s.around = &around_amx;
+  s.around = around_products<Types::by>;
   operand offsets{};
-  if constexpr (body::by_quads) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
+  if constexpr (body::policy::offsets_x) offsets = s.reads(row_offsets<W, line_block>(p, in_order, of.index));
   s.most_parts = of.index.lines();
   p.add(s, to.finished(body{of, in_order, offsets}));
 }
@@ -196,25 +195,6 @@ template <class Of, class Use> void with_method(product_method const& chosen, Us
   unroll<ways.count>([&](auto i) {
     if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
   });
-}
-
-/// The x of a product: where it lies, if kernels can read it there in multiples of 16 features, which they
-/// cannot if it is a slice that neighbours follow; otherwise computed by a step before, in elements E. Stored
-/// elements of one byte are widened to E, a panel at a time.
-template <class E, class Stored, class X>
-operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
-  if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
-    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
-  else if constexpr (expr::leaf<X>)
-    if constexpr (in_panels<typename X::tensor_type>) {
-      if constexpr (tensor_view<typename X::tensor_type>)
-        if (!x.tensor().has_padded_features()) return compute_before<E>(p, tokens, x);
-      return by_panel(x.tensor());
-    } else {
-      return compute_before<E>(p, tokens, x);
-    }
-  else
-    return compute_before<E>(p, tokens, x);
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.

@@ -101,15 +101,15 @@ template <class Types, class Tree> struct product_operands {
 
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
-  static constexpr bool by_amx = Types::by == engine::amx, by_quads = Types::by == engine::quads;
+  using policy = kernels::engine_policy<Types::by>;
   using kernel =
-      std::conditional_t<by_amx,
+      std::conditional_t<Types::by == engine::amx,
                          kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
                          kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
-  operand offsets;  // row_offsets, with quads
+  operand offsets;  // row_offsets, where x is offset
 
   operand const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
@@ -123,12 +123,12 @@ template <class Types, class Block, class Tree> struct product_body {
     a.weights = t.address<typename Types::weight const>(weights);
     // Blocks that read fewer features than x has would leave much of the next panel unread.
     if (of.index.blocks() * Block::cols < of.inner) a.next = nullptr;
-    if constexpr (by_quads) a.row_offsets = t.address<std::int32_t const>(offsets);
+    if constexpr (policy::offsets_x) a.row_offsets = t.address<std::int32_t const>(offsets);
     kernel::run(a);
   }
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
-    if constexpr (by_quads) {
+    if constexpr (policy::offsets_x) {
       constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
       const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
       d.read(

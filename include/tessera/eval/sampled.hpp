@@ -253,7 +253,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   const std::int64_t widest =
       std::int64_t(ceil_div(column_groups, of.column_ranges)) * of.group_columns * Block::cols;
   of.scratch = p.worker_memory(kernel::scratch_bytes(index, std::min(cols, widest)));
-  if constexpr (body::by_amx) s.around = &around_amx;
+  s.around = around_products<Types::by>;
   p.add(s, of);
 }
 
@@ -276,8 +276,10 @@ TESSERA_COLD void lower(
                               " blocks, the others would be lost: write c = sampled(a * transposed(b))"));
   const std::int64_t tokens = s.value.a.tensor().tokens();
   // A block of 4x4 would take the unit as long as one of 16x16, which is no faster than other engines.
-  constexpr bool fits =
-      kernels::fits_amx<Block> && kernels::fits_amx<exchanged_block> && (Block::rows > 4 || Block::cols > 4);
+  using amx = kernels::engine_policy<engine::amx>;
+  constexpr bool fits = amx::template fits<Block, simd::native> &&
+                        amx::template fits<exchanged_block, simd::native> &&
+                        (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
       p.on(), [&]<engine By>(engine_constant<By>) {
         using read_left = sampled_element<By, left, A>;

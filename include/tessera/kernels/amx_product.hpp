@@ -9,7 +9,9 @@
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/engine.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/amx_engine.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/product_operands.hpp>
@@ -32,7 +34,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
   using S = typename Types::sum;
   using arguments = product_arguments<Types, Tree>;
   static constexpr int rows = std::min(Shape::rows, simd::amx_rows);  // of a block, at a time
-  static constexpr int beside = amx_blocks_beside<Shape>;
+  static constexpr int beside = engine_policy<engine::amx>::blocks_beside<Shape>;
   static constexpr int depth = beside * Shape::cols;
   static constexpr bool shares_lanes = false;
   static constexpr int features_a_lane = element_traits<X>::features_a_lane;

@@ -8,21 +8,52 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/engine.hpp>
 #include <tessera/core/unroll.hpp>
-#include <tessera/simd/amx.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
+/// What an engine does in W·x, where it differs: those of quads and AMX stand in headers of their own.
+///   exists<E, Arch>       it is compiled in for elements E, in registers of an instruction set
+///   fits<Shape, Arch>     it multiplies blocks of a shape, as lines have them
+///   blocks_beside<Shape>  the blocks of a line that it multiplies at once: a step before puts them side by
+///   side offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a
+///   step before
+///                         computes
+///   unrolls_blocks        the steps of a block are written out
+///   prepare<Arch>(…)      brings features [first, last) of x into the form that it multiplies
+///   begin_sum<Arch>(…)    the value at which the sums of a row begin
+template <engine Which> struct engine_policy;
+
+/// Of engines that multiply numbers, or pairs of them, lane by lane.
+struct lane_policy {
+  template <class Shape> static constexpr int blocks_beside = 1;
+  static constexpr bool offsets_x = false, unrolls_blocks = false;
+
+  template <class Arch, class X, class Factor>
+  static void prepare(X const* x, std::int64_t first, std::int64_t last, int tokens, Factor* to) {
+    simd::widen_features<Arch>(x, first, last, 0, tokens, to);
+  }
+  template <class Arch, class Sum>
+  TESSERA_INLINE static simd::reg<Sum, Arch> begin_sum(Sum const*, std::int64_t) {
+    return simd::zero<Arch, Sum>();
+  }
+};
+template <> struct engine_policy<engine::fma> : lane_policy {
+  template <class E, class Arch> static constexpr bool exists = true;
+  template <class Shape, class Arch> static constexpr bool fits = true;
+};
+template <> struct engine_policy<engine::pairs> : lane_policy {
+  template <class E, class Arch>
+  static constexpr bool exists =
+      element_traits<E>::features_a_lane == 2 && simd::multiplies<simd::stored_lane<E>, Arch>;
+  template <class Shape, class Arch> static constexpr bool fits = Shape::cols % 2 == 0;
+};
+
 /// Whether an engine is compiled in for elements E, in registers of an instruction set.
 template <engine Which, class E, class Arch>
-inline constexpr bool has_engine = Which == engine::fma ||
-                                   (Which == engine::pairs && element_traits<E>::features_a_lane == 2 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::quads && element_traits<E>::features_a_lane == 4 &&
-                                    simd::multiplies<simd::stored_lane<E>, Arch>) ||
-                                   (Which == engine::amx && simd::amx_multiplies<E>);
+inline constexpr bool has_engine = engine_policy<Which>::template exists<E, Arch>;
 
 /// The factors that an engine multiplies if elements E are stored: E itself, or E widened to its accumulator.
 template <engine Which, class E, class Arch>
@@ -39,18 +70,6 @@ template <engine Which, class E>
 struct sum_of<Which, E> {
   using type = typename simd::lane<E>::sum;
 };
-
-/// Whether products by AMX take blocks of a shape.
-template <class Shape>
-inline constexpr bool fits_amx =
-    (Shape::rows == 4 || Shape::rows == 8 || Shape::rows % simd::amx_rows == 0) &&
-    (Shape::cols == 4 || Shape::cols == 8 || Shape::cols == 16 || Shape::cols == 32);
-
-/// The blocks of a line whose rows AMX multiplies side by side: as many as fill a register, if they are
-/// narrower than its half.
-template <class Shape>
-inline constexpr int amx_blocks_beside =
-    Shape::cols < 8 ? simd::amx_row_bytes / int(sizeof(bfloat16)) / Shape::cols : 1;
 
 /// The register loop of all products, one step along the depth: sums[i][j] += left(i) · right(j) for all rows
 /// i and registers First … Last - 1. All registers of the right operand are loaded first and kept; the left

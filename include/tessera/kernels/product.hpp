@@ -14,7 +14,6 @@
 #include <tessera/kernels/engine.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/product_operands.hpp>
-#include <tessera/kernels/quads.hpp>
 #include <tessera/kernels/register_block.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/simd.hpp>
@@ -45,9 +44,9 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   static constexpr bool in_lanes =
       std::is_same_v<W, X> && block_depth % element_traits<X>::features_a_lane == 0;
   using factor = std::conditional_t<in_lanes, factor_of<Types::by, X, Arch>, T>;
-  static constexpr bool by_quads = Types::by == engine::quads;
-  /// Whether x is brought into another form, a chunk at a time: widened, or offset for quads.
-  static constexpr bool prepares_x = !std::is_same_v<X, factor> || by_quads;
+  using policy = engine_policy<Types::by>;
+  /// Whether x is brought into another form, a chunk at a time: widened, or offset.
+  static constexpr bool prepares_x = !std::is_same_v<X, factor> || policy::offsets_x;
   static constexpr int feature_bytes = panel_tokens * sizeof(factor);
   static constexpr bool ragged = granule % block_depth != 0;  // a block may reach beyond the stored features
   /// Features of x in one lane of the engine.
@@ -171,10 +170,7 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     auto* const room = reinterpret_cast<factor*>(a.sums + room_at(a.index, a.depth) / sizeof(S));
     const std::int64_t begin = first / stored_x * stored_x;
     const std::int64_t end = std::min(a.depth, std::int64_t(now.limit) * block_depth);
-    if constexpr (by_quads)
-      offset_features<Arch>(a.x, begin, end, room);
-    else
-      simd::widen_features<Arch>(a.x, begin, end, 0, a.tokens, room);
+    policy::template prepare<Arch>(a.x, begin, end, a.tokens, room);
     now.x = room;
     now.first_feature = begin;
   }
@@ -230,9 +226,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     // An offset: without chunks `sums` may be null.
     const std::ptrdiff_t carried = row * panel_tokens + token;
     unroll<rows * C>([&](auto i) TESSERA_INLINE_LAMBDA {
-      acc[i / C][i % C] = now.begins
-                              ? begin_sum(a, std::int64_t(line) * line_rows + row + i / C)
-                              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
+      acc[i / C][i % C] =
+          now.begins
+              ? policy::template begin_sum<Arch>(a.row_offsets, std::int64_t(line) * line_rows + row + i / C)
+              : simd::load<Arch>(sums + carried + i / C * panel_tokens + i % C * lanes);
     });
     unroll<(sets - 1) * rows>([&](auto i) TESSERA_INLINE_LAMBDA { set[1][i][0] = simd::zero<Arch, S>(); });
     panel_prefetcher fetching = next;  // in registers
@@ -274,16 +271,6 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
     return column;
   }
 
-  /// Where a sum begins: quads multiply x plus 128, so theirs begin at -128 times the sum of the row's
-  /// weights.
-  TESSERA_INLINE static reg begin_sum([[maybe_unused]] arguments const& a,
-                                      [[maybe_unused]] std::int64_t row) {
-    if constexpr (by_quads)
-      return simd::broadcast<Arch>(a.row_offsets[row]);
-    else
-      return simd::zero<Arch, S>();
-  }
-
   /// Prefetches the rows of a block that one register block reads.
   TESSERA_INLINE static void fetch_rows(W const* w) {
     unroll<ceil_div<int>(rows * Shape::cols * sizeof(W), 64)>([&](auto l) TESSERA_INLINE_LAMBDA {
@@ -305,10 +292,10 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
       w += factors_a_lane;
       x += factors_a_lane * panel_tokens;
     };
-    // Not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the time.
-    // With quads a block has but a quarter of the steps.
+    // Mostly not unrolled: the multiply-adds of one step hide the loop, and the code compiles in 75 % of the
+    // time.
     int k = 0;
-    if constexpr (by_quads && Sets == 1 && !ragged)
+    if constexpr (policy::unrolls_blocks && Sets == 1 && !ragged)
       return unroll<block_depth / factors_a_lane>(
           [&](auto) TESSERA_INLINE_LAMBDA { step(std::integral_constant<int, 0>()); });
     if constexpr (Sets > 1)

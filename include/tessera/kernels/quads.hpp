@@ -6,20 +6,15 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/engine.hpp>
+#include <tessera/kernels/engine.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/lane.hpp>
 #include <tessera/simd/simd.hpp>
 
-// Operands of the engine `quads`, which multiplies signed numbers by unsigned ones.
+// The engine `quads`, which multiplies signed numbers by unsigned ones: x is offset by 128.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
-
-/// Whether quads multiply blocks of a shape: rows are whole lanes, and a block fills registers, or a register
-/// holds whole blocks.
-template <class Shape, class Arch>
-inline constexpr bool fits_quads =
-    Shape::cols % 4 == 0 && (Shape::elements / 4 % simd::lanes<std::int32_t, Arch> == 0 ||
-                             simd::lanes<std::int32_t, Arch> % (Shape::elements / 4) == 0);
 
 /// Where the sums of the rows of a line begin with quads: at -128 Σ w, since x is offset by 128.
 template <class Arch, class Shape, class W>
@@ -56,5 +51,29 @@ void offset_features(X const* panel, std::int64_t first, std::int64_t last, X* t
     simd::store<Arch>(reinterpret_cast<simd::stored_lane<X>*>(to),
                       simd::lane<X>::template offset<Arch>(simd::load_lanes<Arch>(panel + at)));
 }
+
+template <> struct engine_policy<engine::quads> : lane_policy {
+  static constexpr bool offsets_x = true;
+  static constexpr bool unrolls_blocks = true;  // they have but a quarter of the steps
+
+  template <class E, class Arch>
+  static constexpr bool exists =
+      element_traits<E>::features_a_lane == 4 && simd::multiplies<simd::stored_lane<E>, Arch>;
+  /// Rows are whole lanes, and a block fills registers, or a register holds whole blocks.
+  template <class Shape, class Arch>
+  static constexpr bool fits =
+      Shape::cols % 4 == 0 && (Shape::elements / 4 % simd::lanes<std::int32_t, Arch> == 0 ||
+                               simd::lanes<std::int32_t, Arch> % (Shape::elements / 4) == 0);
+
+  template <class Arch, class X>
+  static void prepare(X const* x, std::int64_t first, std::int64_t last, int, X* to) {
+    offset_features<Arch>(x, first, last, to);
+  }
+  template <class Arch>
+  TESSERA_INLINE static simd::reg<std::int32_t, Arch> begin_sum(std::int32_t const* row_offsets,
+                                                                std::int64_t row) {
+    return simd::broadcast<Arch>(row_offsets[row]);
+  }
+};
 
 }}}  // namespace tessera::TESSERA_ISA::kernels

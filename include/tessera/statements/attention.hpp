@@ -100,7 +100,7 @@ struct [[nodiscard(
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
     with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
+      s.around = around_products<By>;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
   }
@@ -253,7 +253,7 @@ struct [[nodiscard(
       s.writes(rows);
     }
     with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
-      if constexpr (By == engine::amx) s.around = &around_amx;
+      s.around = around_products<By>;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
     if (rows.stride > 0) add_row_sum<sum>(p, all_of(*dparameters), rows, dparameters->size(), groups, true);
