@@ -64,9 +64,8 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
   }
 }
 
-/// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
-/// over
-/// '.' to '#', all.
+/// A character for each block, or, of a grid of more than 64, for a square of blocks: ' ' if none is stored,
+/// '.' for few, up to '#' for all.
 std::string to_text(pattern const& p);
 
 std::string to_text(sequences const& all);
