@@ -104,6 +104,20 @@ def kernel_tests():
     unused(untested, section, "it has a test now, or is gone")
 
 
+def named_files():
+    """A page that names a file which has moved sends its reader to nothing."""
+    tops = ("include", "src", "tests", "examples", "benchmarks", "experiments", "docs", "scripts", "cmake", "packaging")
+    there = {str(path.relative_to(root)) for top in tops for path in (root / top).rglob("*")}
+    moved = {str(path.relative_to(root)) for path in (root / "include/tessera").rglob("*.hpp")} - {
+        str(path.relative_to(root)) for path in headers()}
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        for number, line in enumerate(lines_of(path), 1):
+            for name in re.findall(r"(?<=`)(?:tessera/)?((?:[\w.-]+/)+[\w.-]+\.(?:hpp|cpp|py|sh|cmake|md))(?=`)", line):
+                if not name.startswith("build/") and "NAME" not in name and not any(
+                        file.endswith(f"/{name}") or file == name for file in there - moved):
+                    report(path, number, f"there is no {name}")
+
+
 # ---- comments ----
 
 NOT_A_NOUN = ("as|for|at|in|of|with|and|or|on|to|where|if|when|by|is|are|from|that|whether|way")
@@ -151,7 +165,7 @@ def broken_lines():
                 report(path, stump[0], f'"{text}" is left over from the line before: fill the paragraph')
 
 
-RULES = (header_lines, function_lines, expression_lines, kernel_tests, nameless_words, broken_lines)
+RULES = (header_lines, function_lines, expression_lines, kernel_tests, named_files, nameless_words, broken_lines)
 
 
 def main():
