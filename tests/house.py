@@ -106,7 +106,7 @@ def kernel_tests():
 
 def named_files():
     """A page that names a file which has moved sends its reader to nothing."""
-    tops = ("include", "src", "tests", "examples", "benchmarks", "experiments", "docs", "scripts", "cmake", "packaging")
+    tops = ("include", "src", "tests", "examples", "benchmarks", "experiments", "docs", "scripts", "cmake", "packaging", "single_include")
     there = {str(path.relative_to(root)) for top in tops for path in (root / top).rglob("*")}
     moved = {str(path.relative_to(root)) for path in (root / "include/tessera").rglob("*.hpp")} - {
         str(path.relative_to(root)) for path in headers()}

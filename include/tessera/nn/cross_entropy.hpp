@@ -85,7 +85,7 @@ template <element T> struct cross_entropy {
 
     const auto scores = named<"logits">(logits);
     const auto one_hot = apply<ops::equal>(feature_number(), s.target);
-    const auto shifted = apply<ops::decay>(logits - s.largest);
+    const auto shifted = apply<ops::exponential_of_negative>(logits - s.largest);
     const double slope = p.loss_scale / count;
     const auto scale = local(slope / s.sum);
     // In one run, so that a panel stays in the cache.

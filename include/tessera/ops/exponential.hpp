@@ -115,7 +115,7 @@ struct exponential {
 
 /// e^x for x ≤ 0 as 2^(x log₂ e), of registers only: with AVX-512 half the operations of `exponential`. Its
 ///   relative error grows with |x|, while e^x becomes small: within 2e-7 of e^x for float.
-struct decay {
+struct exponential_of_negative {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {

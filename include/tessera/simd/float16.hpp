@@ -12,8 +12,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Converted by the instructions for it, which neither take subnormal numbers of two bytes for zero nor make
-/// them so, or by integer arithmetic. No SIMD instruction multiplies them, since sums of float16 would not be a
-/// float's; AMX does, into sums of float.
+/// them so, or by integer arithmetic. No SIMD instruction multiplies them, since sums of float16 would not be
+/// a float's; AMX does, into sums of float.
 template <> struct lane<float16> {
   using stored = pair<float16>;
 

@@ -97,7 +97,7 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
     if (!groups.evolves(number)) continue;
     any_tensor& weight = model[i].tensor;
     const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
-                              candidates.of(number)};
+                              candidates.of_matrix(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
