@@ -6,21 +6,21 @@
 
 #include <tessera/core/config.hpp>
 
-// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
-// to compile, and every header includes this one.
+// Numbers as text, whatever the locale. std::to_chars would do, but its header takes long to compile, and
+// every header includes this one.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
+/// `number` with at most `digits` significant digits, as "%g" of printf writes it.
 std::string general_text(double number, int digits);
-/// `number` with so many digits after the point, as "%f" of printf writes it.
+/// `number` with `digits` digits after the point, as "%f" of printf writes it.
 std::string fixed_text(double number, int digits);
 
 #ifdef TESSERA_BODY
 
 namespace detail {
 
-/// What printf wrote, with a point where the locale has another character, of one byte or several.
+/// The text that printf wrote, with a point where the locale has another character, of one byte or several.
 TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {

@@ -66,7 +66,8 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 /// The function of this source file's instruction set.
 #define TESSERA_VARIANT(name) tessera_variants::TESSERA_ISA::name
 
-// What tessera_add_variants has compiled: each declares its function, and says which CPUs run it.
+// The variants that tessera_add_variants has compiled: each declares its function, and says which CPUs run
+// it.
 #define TESSERA_DECLARE(set, result, name, parameters) \
   namespace set {                                      \
   result name parameters;                              \

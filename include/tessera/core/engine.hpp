@@ -68,7 +68,7 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
-/// A CPU by what decides about its engines: its maker, and those that it has.
+/// The maker of a CPU and the engines that the CPU has: both decide which engine multiplies.
 struct cpu_model {
   char const* name;  // as in -march
   cpu_family family;

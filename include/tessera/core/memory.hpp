@@ -45,8 +45,8 @@ struct tensor_memory {
   inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
 
-/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
-/// and changes to which stay its own.
+/// How values that cannot be borrowed are treated: an error, or a copy, which tensor_memory::copied counts.
+/// Who writes the copy does not change the values of the owner.
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
@@ -73,10 +73,10 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
-  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
-  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
-  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
-  /// if it cannot be borrowed. Copies of this array own their values.
+  /// `size` values that another owns, and keeps for longer than this array; values from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros behind its values up to the next multiple. Throws
+  /// shape_error if it is shorter than `used`, ends behind that multiple, or has another value there;
+  /// option_error if it cannot be borrowed. Copies of this array own their values.
   TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
                                          borrowing how = borrowing::strict) {
     const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
@@ -147,7 +147,8 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
+  // Arrays share no 256 bytes, the unit of accounts, which therefore do not depend on addresses
+  // (ipu/runs/homes.hpp).
   static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
     return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};

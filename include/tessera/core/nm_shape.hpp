@@ -22,7 +22,7 @@ template <int N, int M> struct nm_shape {
                                      : N * position_bits % 2 == 0 ? 4
                                                                   : 8;
 
-  /// Bytes of the positions of so many groups of one row.
+  /// Bytes of the positions of `groups` groups of one row.
   static constexpr std::int64_t position_bytes(std::int64_t groups) {
     return (groups * N + positions_a_byte - 1) / positions_a_byte;
   }

@@ -26,8 +26,8 @@ enum class random_purpose : std::uint32_t {
   noise
 };
 
-/// What tells random choices of one purpose apart: the name of what they are for, as a parameter's in its
-/// model ("block.3.mlp.up.weight"), of which the key is content_hash, or a number.
+/// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
+/// the model, such as "block.3.mlp.up.weight".
 struct random_key {
   std::uint64_t value = 0;
 

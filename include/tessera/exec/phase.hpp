@@ -38,7 +38,7 @@ struct block_product {
 ///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
 ///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
-///   products        those of them that have blocks
+///   products        the products of weights in blocks among them, by the size of the block
 ///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
 ///   panel           of tokens, or -1
 ///   streams         whether the reads may arrive piece by piece, in the order of the panels
@@ -97,7 +97,8 @@ class phase {
 };
 
 /// An executor that looks at the tasks of a run before it runs them: it gets all phases in their order, calls
-/// compute for each task once, and begins a phase when those before are done. It may throw before the first.
+/// compute for each task once, and begins a phase when the phases before are done. It may throw before the
+/// first.
 template <class E>
 concept phase_executor = requires(E& e, array_ref<phase> phases) { e.run(phases); };
 

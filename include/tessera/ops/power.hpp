@@ -15,8 +15,8 @@ namespace detail {
 /// Constants of log x = k ln 2 + log m, m = 2^-k x from √½ to √2, and log m = 2 (s + s³/3 + s⁵/5 + …),
 /// s = (m - 1) / (m + 1), |s| ≤ 0.1716 (Abramowitz, Stegun 1972, 4.1.27).
 ///   root_half      the bits of √½
-///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
-///                  numbers is exact
+///   upper_half     the sign, the exponent, and half of the bits of the mantissa: a product of two numbers
+///                  that have no more is exact
 ///   coefficients   1/5, 1/7, …; the first term left out is 0.1 ulp of the power
 template <class T> struct logarithm_constants;
 

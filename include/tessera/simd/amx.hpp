@@ -14,7 +14,7 @@
 #include <tessera/simd/simd.hpp>
 
 // Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
-// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
+// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ that gives its
 // bits, and name registers by number:
 //   unit(shapes)                          all registers get their shapes
 //   zero<Register>()
@@ -22,9 +22,9 @@
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() is the same of
-// float16; multiply_add<Sums, Left, Right, int8>() is of (rows, depth) and (depth / 4, columns, 4), and sums
-// in integers of 32 bits.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() multiplies
+// float16; multiply_add<Sums, Left, Right, int8>() multiplies (rows, depth) by (depth / 4, columns, 4), and
+// sums in integers of 32 bits.
 
 namespace tessera { inline namespace TESSERA_ISA {
 class float16;

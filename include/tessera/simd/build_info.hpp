@@ -13,7 +13,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What a program was compiled with, and what of it this CPU lacks: `std::cout << build_info().text()`.
+/// The compiler and the instruction set of a program, and an instruction of it that this CPU lacks:
+/// `std::cout << build_info().text()`.
 struct build_information {
   std::string version, instruction_set, missing_feature, compiler, xsimd;
   int register_bytes;

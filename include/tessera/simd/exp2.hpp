@@ -10,9 +10,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
-/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 eight
-/// operations for float, half of those of ops::exponential: the fraction is exact, scaling rounds its
-/// exponent down by itself, and nothing has to be done about the ends of the range.
+/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 it takes eight
+/// operations for float, half as many as ops::exponential: the fraction is exact, scaling rounds its exponent
+/// down by itself, and nothing has to be done about the ends of the range.
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch> x) {
 #ifdef __AVX512DQ__
   if constexpr (std::is_same_v<T, float> && sizeof(reg<T, Arch>) == 64) {

@@ -213,7 +213,7 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
-/// Indices, none negative, read two by two: the number of loads bounds what gathers and scatters.
+/// Indices, none negative, read two by two: gathers and scatters are as fast as their loads.
 struct index_pair {
   std::uint32_t first, second;
 };

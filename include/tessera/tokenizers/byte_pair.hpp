@@ -106,7 +106,7 @@ class byte_pair {
            : digits_.contains(c)  ? kind::number
                                   : kind::other;
   }
-  /// Calls visit(word) for what GPT-2's pattern cuts out of a text:
+  /// Calls visit(word) for the pieces into which GPT-2's pattern cuts a text:
   /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
     constexpr std::array<std::string_view, 7> endings{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};

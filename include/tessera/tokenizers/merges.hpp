@@ -40,7 +40,7 @@ struct counted_word {
 /// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
 /// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
 /// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
-///   pieces   what the numbers in words stand for; gets those that are made
+///   pieces   the text of each number in words; merged pieces are added
 ///   join     the piece that two pieces make, both given as text
 template <class Join>
 std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,

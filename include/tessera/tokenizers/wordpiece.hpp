@@ -48,7 +48,7 @@ class wordpiece {
   void write(std::string const& path) const;
 
   /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
-  /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
+  /// 1000, and the pieces that merging makes of them. Throws option_error if not even the special tokens fit.
   static wordpiece trained(std::string_view text, std::size_t size, letter_case letters = letter_case::lower);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
@@ -120,7 +120,7 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
-  std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
+  std::size_t longest_piece_ = 2;  // bytes; "##" has two
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
