@@ -16,7 +16,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// A format of files: what a file of it is, and who reads it or what can be done with it, in words.
+/// A format of files in words: its name, and its reader or another use of such a file.
 struct file_format {
   std::string_view name, advice;
 };

@@ -26,12 +26,12 @@ class folder_lock {
   /// `.lock` that is not of this kind, which stays as it is.
   explicit folder_lock(std::string const& folder);
 
-  /// Throws io_error if the folder has been moved or removed since it was locked: what is written to its path
+  /// Throws io_error if the folder has been moved or removed since it was locked: files written to its path
   /// would be parted from the rest.
   void require_in_place() const;
 
-  /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
-  /// been moved before or meanwhile.
+  /// Calls write(), which writes to the folder. Throws as require_in_place if the folder has been moved
+  /// before or meanwhile.
   template <std::invocable Write> void keep_in_place(Write&& write) const {
     require_in_place();
     try {

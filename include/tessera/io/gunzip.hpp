@@ -16,14 +16,14 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// Whether a file begins as those of gzip do.
+/// Whether a file begins as a file of gzip does.
 inline bool is_gzip(std::span<std::byte const> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte(0x1f) && bytes[1] == std::byte(0x8b);
 }
 
-/// What a file of gzip (RFC 1952) holds, in one member or several, behind which zeros may follow. Throws
-/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
-/// is really there.
+/// The content of a file of gzip (RFC 1952), in one member or several, behind which zeros may follow. Throws
+/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with the
+/// content, whatever size the file claims.
 inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
                                      memory_limit limit = {}) {
   std::vector<std::byte> all;

@@ -19,8 +19,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Decompresses one stream to `to`, which is empty and grows with what is there, to at most `most` bytes.
-/// `fail` throws io_error with what is wrong, `too_long` for more than that.
+/// Decompresses one stream to `to`, which is empty and grows with the content, to at most `most` bytes.
+/// `fail` throws io_error with the reason, `too_long` for more bytes.
 template <class Fail, class TooLong> class inflater {
  public:
   inflater(std::span<std::byte const> from, std::vector<std::byte>& to, std::uint64_t most, Fail const& fail,
@@ -211,7 +211,7 @@ template <class Fail, class TooLong> class inflater {
 }  // namespace detail
 
 /// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
-/// damaged, or more than the limit allows. Memory grows with what is really there.
+/// damaged, or more than the limit allows. Memory grows with the content, whatever `size` claims.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
                                       std::string_view where, memory_limit limit = {}) {
   const auto fail = [&](std::string const& what) {

@@ -67,8 +67,8 @@ inline matrix_market_heading read_heading(text_numbers& file) {
   return heading;
 }
 
-/// Calls add(row, column, value) with each element of the file, of a symmetric matrix with those that it
-/// leaves out behind theirs; rows and columns count from 0. Returns the rows and columns of the matrix.
+/// Calls add(row, column, value) with each element of the file and, of a symmetric matrix, with its mirrored
+/// element behind it; rows and columns count from 0. Returns the rows and columns of the matrix.
 template <class Add> std::array<int, 2> read_elements(text_numbers& file, Add&& add) {
   const matrix_market_heading heading = read_heading(file);
   file.skip_lines('%');
@@ -123,10 +123,10 @@ inline void refuse_repeated(std::string const& path, memory_limit limit) {
 }  // namespace detail
 
 /// Reads a matrix of real numbers, integers or, with ones, a pattern, whose values, if it has some, are
-/// ignored; of a symmetric, skew-symmetric or hermitian one the file holds half. Its blocks are those that
-/// hold an element of the file, all of them for an array. The file may be compressed by gzip. Numbers are
-/// read as parse_number does.
-///   repeated   what becomes of elements that the file lists several times
+/// ignored; of a symmetric, skew-symmetric or hermitian one the file holds half. A block is stored if the
+/// file has an element of it, and all are for an array. The file may be compressed by gzip. Numbers are read
+/// as parse_number does.
+///   repeated   how elements that the file lists several times are read
 ///   limit      what a compressed file may become
 /// Throws io_error, with the line, for anything else: complex numbers, fractions among integers, elements on
 /// the diagonal of a skew-symmetric matrix. Takes O(n log n) for n bytes of text, and memory as the elements

@@ -9,7 +9,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// The most that a reader takes for one text, or one compressed array, whatever a file says. Compressed data
 /// become up to 1032 times as many bytes, and a file with holes any number, so a small file may ask for much
-/// memory. What is mapped as it is needs none, and is not limited.
+/// memory. A file that is mapped as it is needs none, and is not limited.
 struct memory_limit {
   std::uint64_t bytes = std::uint64_t(1) << 30;
 };

@@ -66,9 +66,9 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 
 /// The arrays of a .npz file by their names, with or without ".npy"; or the one of a .npy file, whose name is
 /// "". Opening a .npz reads its index alone: an array is looked at when at() asks for it, and is unpacked
-/// then, so what nobody asks for takes no memory and spoils nothing. Throws io_error, with the path, for a
-/// file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
-///   limit   what a compressed array may become
+/// then, so an array that nobody asks for takes no memory and spoils nothing. Throws io_error, with the path,
+/// for a file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
+///   limit   of the size of an array that is compressed
 class numpy_file {
  public:
   explicit numpy_file(std::string path, memory_limit limit = {})

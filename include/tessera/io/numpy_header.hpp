@@ -33,7 +33,7 @@ inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
                                                          {"C64", "<c8"}}};
 
 /// The dtype of a description, "<f4": with any byte order where numbers have one byte, as some writers have
-/// it, or none, the machine's own. "" for what is no number of C.
+/// it, or none, the machine's own. "" for a type that is no number of C.
 inline std::string_view dtype_of(std::string_view descr) {
   if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != descr.npos) {
     if (descr[0] == '>' && !descr.ends_with('1')) return "";

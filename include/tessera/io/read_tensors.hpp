@@ -77,7 +77,7 @@ enum class orientation { as_it_is, transposed };
 
 namespace detail {
 
-/// Throws io_error for a tensor whose numbers are not read, and says what it holds.
+/// Throws io_error, with its dtype, for a tensor whose numbers are not read.
 template <tensor_file File> void refuse_dtype(File const& file, safetensor const& tensor) {
   const std::string kind = kind_of_descr(tensor.dtype);
   file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),

@@ -76,8 +76,8 @@ inline safetensors_metadata format_metadata(std::string const& format, int numbe
 /// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
 /// unless every tensor lies within the file, beside the others and without holes. Opening takes O(n log n)
 /// for n tensors; memory follows the header, which has at most 100 MB, as in the reference; tensors are read
-/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; what
-/// converts its numbers refuses it.
+/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; conversions
+/// of its numbers refuse it.
 class safetensors_file {
  public:
   explicit safetensors_file(std::string path) : file_(std::move(path)) { index(); }

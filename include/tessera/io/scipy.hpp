@@ -23,7 +23,7 @@
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
-// SciPy's sparse matrices: what scipy.sparse.save_npz writes and load_npz reads.
+// SciPy's sparse matrices, in the files that scipy.sparse.save_npz writes and load_npz reads.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -58,11 +58,11 @@ inline coordinates coordinates_of(numpy_file const& file) {
 
 }  // namespace detail
 
-/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. Its blocks are those
-/// that hold an element of the file's index. As for load_npz, what is behind the last element of indptr is
+/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. A block is stored if
+/// the file's index has an element of it. As for load_npz, numbers behind the last element of indptr are
 /// spare room.
-///   repeated   what becomes of elements that the index lists several times: SciPy adds them
-///   limit      what a compressed array may become
+///   repeated   how elements that the index lists several times are read: SciPy adds them
+///   limit      of the size of an array that is compressed
 /// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,

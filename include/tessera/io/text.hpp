@@ -14,8 +14,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
 std::size_t utf8_length(std::string_view text);
 
-/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
-/// have another i (Turkish).
+/// A letter A … Z as a … z, and any other byte as it is, in every locale; std::tolower may have another i
+/// (Turkish).
 constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 namespace detail {
@@ -40,7 +40,7 @@ TESSERA_COLD inline std::string some_of(auto const& all, auto&& text_of) {
   }
   return some;
 }
-/// `, but "a", "b"`: some names of those that a map has, for an error.
+/// `, but "a", "b"`: some of the names that a map has, for an error.
 inline std::string other_names(auto const& map) {
   const std::string some = some_of(map, [](auto const& member) { return in_quotes(member.first); });
   return some.empty() ? some : ", but " + some;

@@ -35,14 +35,14 @@ class text_numbers {
   text_numbers(text_numbers const&) = delete;
   text_numbers& operator=(text_numbers const&) = delete;
 
-  /// What remains of the line, without its end, which is not passed over.
+  /// The rest of the line, without its end, which is not passed over.
   std::string_view line() {
     std::string_view text = rest_.substr(0, rest_.find('\n'));
     rest_.remove_prefix(text.size());
     if (text.ends_with('\r')) text.remove_suffix(1);
     return text;
   }
-  /// Passes over empty lines, and over those that begin with this letter.
+  /// Passes over empty lines, and over lines that begin with the letter `comment`.
   void skip_lines(char comment) {
     for (skip_blank(); !rest_.empty() && rest_[0] == comment; skip_blank()) line();
   }

@@ -43,8 +43,7 @@ inline constexpr std::uint16_t wide_field = 1, stored_method = 0, deflated_metho
 
 /// A zip archive, mapped; its members by their names, of which the last of one name counts, as for Python.
 /// Opening it reads its index alone, and throws io_error, with the path and the byte offset, if that is
-/// damaged or the archive in several parts. What is wrong with a member is found when its content is asked
-/// for.
+/// damaged or the archive in several parts. A mistake in a member is found when its content is asked for.
 class zip_archive {
  public:
   explicit zip_archive(std::string path) : zip_archive(mapped_file(std::move(path))) {}

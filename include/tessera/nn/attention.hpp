@@ -21,10 +21,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax. One with members lists parts, as a layer does: its
-///   numbers
-///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
-///           gradients.
+///   Score   changes the scores before the softmax. One with members lists parts, as a layer does; numbers
+///           among them are settings. A learned one has its parameters in the vector `table`, and is its own
+///           kind of gradients.
 ///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
 /// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A

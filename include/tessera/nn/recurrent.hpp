@@ -115,8 +115,7 @@ template <class T, class Block> model_size cell_size(std::int64_t hidden, double
 /// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
 ///   r = σ(W_r x + b_r + U_r h + c_r)   z = σ(W_z x + b_z + U_z h + c_z)
 ///   n = tanh(W_n x + b_n + r ∘ (U_n h + c_n))   h ← n + z ∘ (h - n)
-///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens), all
-///   h
+///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens): h
 /// The sequences of the pass are time steps. Gradients do not reach the state before the first step: a long
 /// series is learned in pieces, each of which begins with the state that `carry` took over from the last
 /// (truncated back-propagation through time).
@@ -217,8 +216,7 @@ void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
 /// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
 /// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
 /// tanh(cell)
-///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens), all
-///   h
+///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens): h
 /// Time steps, and series in pieces, as for gru.
 template <element T, class Block> struct lstm {
   static constexpr int gate_count = 4;

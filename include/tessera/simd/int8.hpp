@@ -13,8 +13,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Widened as integers are; products of two are summed in integers of 32 bits, exactly up to some 130000 of
-/// them. Rounded to nearest only: a lane of random bits has too
-/// few for four features.
+/// them. Rounded to nearest only: a lane of random bits has too few for four features.
 template <> struct lane<int8> {
   using stored = quad<int8>;
   using sum = std::int32_t;

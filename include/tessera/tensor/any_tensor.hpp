@@ -25,12 +25,12 @@
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// Tensors whose types are known at run time alone. What treats all parameters of a model alike, and is no
-// kernel, takes these, so that it is compiled once, and not for each model.
+// Tensors whose types are known at run time alone. Code that treats all parameters of a model alike, and is
+// no kernel, takes these, so that it is compiled once, and not for each model.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What numbers are kept as.
+/// The type of the numbers of a tensor.
 struct element_type {
   char const* name;  // as in a safetensors file: "F32"
   std::size_t bytes;
@@ -120,8 +120,8 @@ class any_tensor {
   std::vector<double> values() const;
   /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
   void set_values(std::span<double const> all);
-  /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
-  /// that are stored here, all of which the other must have. Throws shape_error otherwise.
+  /// Takes the values of a tensor of the same size, block and element, to the bit; the other matrix must
+  /// store all blocks that are stored here, and its other blocks are left out. Throws shape_error otherwise.
   void assign(any_tensor const& from);
   /// Identifies the tensor.
   void const* address() const { return tensor_; }

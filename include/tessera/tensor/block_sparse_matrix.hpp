@@ -74,9 +74,9 @@ template <element Element, class Block = void> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
-  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
-  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
-  /// or a pattern with another number of blocks: see borrows.
+  /// A matrix over values that another owns, and keeps for longer: the blocks of `stored`, each row by row.
+  /// Statements write them. A copy has values of its own, and so has this matrix after another matrix, or a
+  /// pattern with another number of blocks, was assigned to it: see borrows.
   /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
   ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
   /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
@@ -99,7 +99,7 @@ template <element Element, class Block = void> class block_sparse_matrix {
     return over(lent, rows, cols,
                 tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
   }
-  /// Whether the values are those that `over` was given.
+  /// Whether the values are in the memory that `over` was given.
   bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>

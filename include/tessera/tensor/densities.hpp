@@ -12,8 +12,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// How a density is shared out over several weights: the same for each, or after Erdős and Rényi, so that
-/// every row and column has about as many stored blocks and small weights are denser.
+/// How a density is shared out over several weights: one for all, or after Erdős and Rényi, so that every row
+/// and column has about as many stored blocks and small weights are denser.
 enum class density_distribution { uniform, erdos_renyi };
 
 struct matrix_shape {
@@ -22,9 +22,9 @@ struct matrix_shape {
 
 /// The densities of weights that together store `density` of their elements: of each
 ///   min(1, ε (rows + cols) ÷ (rows · cols))
-/// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
-/// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
-/// density is in (0, 1].
+/// (Mocanu et al. 2018, equation 3), with ε solved again without the weights that become dense (Evci et al.
+/// 2020, §3, where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error
+/// unless density is in (0, 1].
 std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
 
 #ifdef TESSERA_BODY

@@ -41,7 +41,7 @@ template <element Element, class Block> class summed_values {
   std::vector<double> sums_;
 };
 
-/// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
+/// A matrix whose element (rows[p], cols[p]) is values[p]. It stores the blocks that hold such an element.
 template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
                                                          auto const& row_of, auto const& col_of,
@@ -102,7 +102,7 @@ block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts c
 
 /// CSR: columns and values of each row.
 ///   row_start (rows + 1), columns (stored), values (stored)
-///   In blocks larger than 1x1, those are stored that hold an element of the index.
+///   A block larger than 1x1 is stored if the index has an element of it.
 template <element Element, class Block = block_shape<1>, index_array Starts, index_array Cols,
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,

@@ -43,8 +43,8 @@ void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&
 }
 
 /// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
-/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
-/// overtakes another, so none reaches a slot whose block has still to move.
+/// array: first the blocks that move down, ascending, then the blocks that move up, and the zeros,
+/// descending. No block overtakes another, so none reaches a slot whose block has still to move.
 template <class Move, class Clear>
 void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
   for_each_change<slot_order::ascending>(

@@ -80,7 +80,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
                                  });
 }
 
-/// The same of a mask whose bits are packed.
+/// The pattern of a mask whose bits are packed.
 pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {

@@ -162,7 +162,7 @@ block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double den
 }
 
 /// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows,
-/// cols), 0.1)`. Its elements are `Element`, or those of the view.
+/// cols), 0.1)`. Its elements are `Element`, or, without it, T.
 template <class Block, class Element = void, class T> auto pruned(matrix_view<T> dense, double density) {
   using chosen = std::conditional_t<std::is_void_v<Element>, std::remove_const_t<T>, Element>;
   block_sparse_matrix<chosen, Block> w(dense.rows, dense.cols);

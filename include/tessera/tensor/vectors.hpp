@@ -39,10 +39,9 @@ template <element Element, domain Axis> class axis_vector {
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
   /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
-  /// of its own, and so has what another vector is assigned to.
-  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
-  ///   or
-  ///          of a panel's tokens
+  /// of its own, and so has this vector after another vector was assigned to it.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
+  ///          or of 64 tokens
   /// Throws as block_sparse_matrix::over.
   TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
                                        borrowing how = borrowing::strict) {

@@ -70,7 +70,7 @@ concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, s
   { p.growth_score(block) } -> std::convertible_to<double>;
 };
 
-/// A sparse matrix among others, as an averaging policy sees it: numbers of blocks, those that are pruned,
+/// A sparse matrix among others, as an averaging policy sees it: numbers of stored, absent and pruned blocks,
 /// and the mean magnitude of the average at the stored ones.
 struct growth_share {
   std::int64_t stored, absent, pruned;
@@ -78,10 +78,9 @@ struct growth_share {
 };
 
 /// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
-///   average_share(done)   the share of the average that stays when the gradient of step `done` is added,
-///   from
-///                         which the rest comes; nothing if this gradient is not. An average begins at zero
-///                         after a step that was not. The step of an update must count
+///   average_share(done)   the weight of the old average in step `done`, 1 minus the weight of the new
+///                         gradient; nothing if this step is skipped. The average begins at zero after a
+///                         skipped step. Steps of updates may not be skipped
 ///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
 template <class Policy>
 concept averaging_policy =
