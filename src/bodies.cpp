@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tessera::compiled has once for all types: bodies of functions that are no templates.
+// Bodies of functions that are no templates: tessera::compiled has them once for all types.
 
 #define TESSERA_COMPILES_BODIES
 #include <tessera/core/decimal.hpp>

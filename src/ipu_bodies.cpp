@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bodies of the emulated machine, which few programs take. Those of the headers that it needs are in
+// Bodies of the emulated machine, which few programs take. Bodies of the headers that it includes are in
 // bodies.cpp.
 
 #include <tessera/core/memory.hpp>

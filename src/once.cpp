@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tessera::compiled has once for all types: training.
+// Training: tessera::compiled has it once for all types.
 
 #define TESSERA_INSTANCE extern
 #define TESSERA_INSTANCE_ONCE

@@ -44,7 +44,7 @@
 #define TESSERA_INSTANCE_TYPES TESSERA_COMPILED_TYPES
 #endif
 
-// A model, and what lists of parameters, checkpoints and training need of it.
+// A model, and the functions by which lists of parameters, checkpoints and training reach it.
 #define TESSERA_MODEL_INSTANCE(...)                                                                         \
   TESSERA_INSTANCE template struct __VA_ARGS__;                                                             \
   TESSERA_INSTANCE template void nn::detail::walk_tensors<__VA_ARGS__>(void*, nn::detail::tensor_visitor);  \
@@ -61,7 +61,7 @@
   TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::transformer_block_of<nn::LINEAR<T, B>>>)          \
   TESSERA_MODEL_INSTANCE(nn::encoder<T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>)
 
-// The same and their layers.
+// A GPT and a BERT of plain linear layers, and their layers.
 #define TESSERA_NARROW_INSTANCES(T, B)                                                \
   TESSERA_INSTANCE template struct nn::linear<T, B>;                                  \
   TESSERA_INSTANCE template struct nn::transformer_block<T, B>;                       \

@@ -18,10 +18,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only
 /// inference", eq. 1 with a zero point of 0). Arithmetic and comparisons are a float's, into which it
 /// converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Numbers beyond the range, infinities too,
-///   become
-/// its ends. Not-a-number, for which there is no code, becomes 0: amax and scales, which are floats, show it.
-/// SIMD registers give equal codes. The code itself: std::bit_cast to and from std::int8_t.
+///   Rounds to nearest, ties to even, once: also from double. Numbers beyond the range become its ends.
+///   Not-a-number, for which there is no code, becomes 0: amax and scales, which are floats, show it. SIMD
+///   registers give equal codes. The code itself: std::bit_cast to and from std::int8_t.
 class int8 {
  public:
   int8() = default;

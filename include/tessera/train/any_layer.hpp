@@ -11,8 +11,8 @@
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/train/settings.hpp>
 
-// Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
-// this library takes a layer, but for computing with it, one of these stands for it.
+// Layers and models whose type is not known: training and checkpoints are compiled once for all. Wherever
+// this library takes a layer, but for computing with it, one of these classes stands for the layer.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -100,7 +100,7 @@ class any_layer {
   detail::layer_functions const* functions_;
 };
 
-/// The same, to be changed.
+/// A layer that is to be changed.
 class mutable_any_layer : public any_layer {
  public:
   template <class Layer>
@@ -113,7 +113,7 @@ class mutable_any_layer : public any_layer {
   void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
 };
 
-/// The same, to be trained: a layer that has `gradients`.
+/// A layer that is to be trained: it has `gradients`.
 class trainable_layer : public mutable_any_layer {
  public:
   using gradients = owned_layer;

@@ -20,8 +20,8 @@
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/token_loss.hpp>
 
-// Models of tokens whose network, element and block are not known: what trains and uses them is compiled
-// once, and a model may come from a library that is loaded when it is needed.
+// Models of tokens whose network, element and block are not known: programs that train and use them are
+// compiled once, and a model may come from a library that is loaded when it is needed.
 //
 //   using network = nn::gpt<float, block_shape<16>>;
 //   std::unique_ptr<train::any_model> model = std::make_unique<train::model_of<network>>(network(shape, 1));
@@ -30,7 +30,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Sequences that a model is shown together, and what it is to say of them.
+/// Sequences that a model is shown together, and the answers that are right.
 struct token_batch {
   std::vector<std::int64_t> lengths = {};  // of the sequences
   std::vector<std::int32_t> inputs = {};   // (tokens), sequence by sequence
@@ -52,16 +52,15 @@ class any_model {
  public:
   virtual ~any_model() = default;
 
-  /// What is trained, saved and read.
+  /// The layer of the model, which is trained, saved and read.
   virtual trainable_layer layer() = 0;
   /// The sum of the losses of a batch, in nats: see forward of the model.
   virtual double forward(token_batch const& shown, nn::any_pass const& p) = 0;
   /// Adds the gradients of the loss that forward returned.
   ///   gradients   made by layer().zeros_like()
   virtual void backward(token_batch const& shown, owned_layer& gradients, nn::any_pass const& p) = 0;
-  /// Logits of what it says about a token of the first sequence: a decoder of the token that follows, an
-  /// encoder of the token itself. Throws option_error of a classifier, shape_error if the sequence has no
-  /// such token.
+  /// Logits at a token of the first sequence: by a decoder of the token that follows, by an encoder of the
+  /// token itself. Throws option_error of a classifier, shape_error if the sequence has no such token.
   virtual std::vector<float> token_logits(token_batch const& shown, std::int64_t place,
                                           nn::any_pass const& p) = 0;
   /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model

@@ -36,7 +36,8 @@ namespace detail {
 std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
 std::int64_t length_of_list(io::json::object const& all, std::string_view list);
 
-/// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
+/// Compares settings of a checkpoint with settings of the model or training in memory. Throws io_error with
+/// both values.
 ///   owner    "model" or "training"
 ///   advice   the end of the error
 ///   knows    whether the checkpoint can have a setting of this name
@@ -80,8 +81,8 @@ io::json architecture(setting_list const& of);
 /// The settings of a model that only its training depends on, such as the rates and keys of dropout.
 io::json::object training_settings(setting_list const& of);
 
-/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
-/// the elements to which its layers round the factors of products.
+/// The arithmetic that decides about the last bits of a model's results: the instruction set, and the engines
+/// for its parameters and for the elements to which its layers round the factors of products.
 std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
                                 machine const& on);
 

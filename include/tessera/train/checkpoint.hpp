@@ -58,8 +58,8 @@ inline std::string state_path(std::string const& folder) { return folder + "/" +
 void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
                      optimizer_state const& optimizer, machine const& on = this_machine());
 
-/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
-/// of blocks in 16 bits where they fit. Training cannot go on from it.
+/// Saves a model that has been trained, for inference: its parameters and patterns alone, the numbers of
+/// blocks in 16 bits where they fit. Training cannot go on from it.
 void save_weights(std::string const& folder, io::json state, any_layer const& model,
                   machine const& on = this_machine());
 
@@ -96,8 +96,8 @@ class checkpoint {
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
 
-  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
-  /// frozen.
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
+  /// matrices.
   std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
@@ -108,7 +108,7 @@ class checkpoint {
     if (version_ >= 2) tensors_.check(name);
   }
 
-  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
+  /// The pattern of a matrix in the file, which must have the size and the block shape of `matrix`.
   pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
 
   void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,

@@ -24,8 +24,8 @@
 #include <tessera/tensor/matrix_view.hpp>
 
 // A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
-// What is read, and what a missing member of the configuration means, is as in from_pretrained of
-// transformers 5.
+// It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
+// configuration lacks.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
@@ -34,8 +34,8 @@ class hugging_face {
  public:
   /// One tensor of a model has several names: see spellings.
   ///   reader   the class of transformers that such a folder belongs to
-  ///   base     what the names of all but the heads begin with
-  ///   tied     {name, the name of a tensor of a head that is the same}
+  ///   base     with which the names of all tensors begin but the heads'
+  ///   tied     {name of a tensor, name of the tensor of a head that has its values}
   hugging_face(std::string const& folder, std::string reader, std::string base,
                std::map<std::string, std::string> tied);
 
@@ -46,7 +46,7 @@ class hugging_face {
   /// An integer, at least `least`; `missing` if the configuration has none.
   std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
                        std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
-  /// What is added to a variance.
+  /// The epsilon that is added to a variance.
   double epsilon(std::string const& key, double missing) const;
   /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
   void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
@@ -58,9 +58,9 @@ class hugging_face {
 
   bool has(std::string const& name) const;
   /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
-  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
-  /// model has no place for if `unused` is null, else appends their names to it.
+  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for
+  /// tensors that only the configuration claims; and behind it, when they are read. Throws io_error for
+  /// tensors that the model has no place for if `unused` is null, else appends their names to it.
   template <class Declare, class Make>
   void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
     declare();
@@ -85,7 +85,7 @@ class hugging_face {
     if (!reads_) return io::detail::require_tensor(*file, *found, shape);
     io::read(*file, found->name, to(), stands...);
   }
-  /// A layer norm of so many features.
+  /// A layer norm of `size` features.
   template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
     tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
     tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
@@ -203,7 +203,8 @@ class weight_files {
     for (std::string const& file : names) paths_.push_back(in_folder(file));
   }
 
-  /// There are no weights: says what is there instead, and how it becomes model.safetensors.
+  /// There are no weights: names the files that are there instead, and says how they become
+  /// model.safetensors.
   [[noreturn]] void refuse() const {
     std::vector<std::string> names;
     std::error_code unreadable;

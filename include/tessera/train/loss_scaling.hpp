@@ -29,7 +29,7 @@ struct loss_scaling {
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
-  ///   found   what is not finite, for the error
+  ///   found   the beginning of the error: which numbers are not finite
   void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
   void succeeded() {
     if (!adapts() || ++good_steps < interval) return;

@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What a token of a vocabulary is to masking: special tokens are never predicted, and a whole word is a
-/// token that begins one and those that continue it.
+/// How masking treats a token of a vocabulary: special tokens are never predicted, and a whole word is a
+/// token that begins it and all tokens that continue it.
 enum class token_kind : std::uint8_t { special, begins_word, continues_word };
 
 /// Hides tokens that a masked language model predicts (Devlin et al. 2019, §3.1 and appendix A.1; whole

@@ -20,7 +20,7 @@ struct parameter_group {
   std::string names;    // as in a checkpoint; each `*` stands for any text
   double rate = 1;      // factor of the learning rate; 0: frozen, and no part of the gradient's norm
   double decay = 1;     // factor of the optimizer's weight decay
-  bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
+  bool evolves = true;  // whether the sparsity policy changes the patterns; frozen parameters keep them
 
   static void parts(auto& each, auto&... of) {
     each.setting("names", of.names...);
@@ -81,7 +81,7 @@ TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list 
                                                              std::vector<parameter_group> groups) {
   std::vector<std::int64_t> members(groups.size());
   groups_ = std::move(groups);
-  groups_.push_back({});  // of those that match none
+  groups_.push_back({});  // of parameters that match none
   const std::vector<std::string> names = model.names();
   const std::string first = names.empty() ? "" : names.front();
   for (std::size_t i = 0; i < model.size(); ++i) {

@@ -183,13 +183,13 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
 /// with its masked-language-model head, and with next-sentence prediction if the files have it. Its weights
 /// are pruned to blocks if `density` is below 1. Memory follows the size of the files.
-///   Reads what from_pretrained of GPT2LMHeadModel and BertForMaskedLM reads (transformers 5): names with or
-///   without "transformer." or "bert." before them, a table that is there only as the weight of the head,
-///   gamma and beta of old files, and the defaults of members that the configuration lacks.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing (those of the head, in a
-///   folder of a class with another one), has another shape, or is there twice and not the same; if a tensor
-///   has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias and
-///   attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
+///   Reads as from_pretrained of GPT2LMHeadModel and BertForMaskedLM (transformers 5): names with or without
+///   "transformer." or "bert." before them, a table that is there only as the weight of the head, gamma and
+///   beta of old files, and the defaults of members that the configuration lacks.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing (tensors of the head, in
+///   a folder of a class with another head), has another shape, or is there twice with other values; if a
+///   tensor has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias
+///   and attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
 ///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));

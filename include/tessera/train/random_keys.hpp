@@ -76,7 +76,7 @@ template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&&
 TESSERA_COLD TESSERA_BODY std::vector<kept_key> kept_keys(io::json_place const& state,
                                                           mutable_any_layer const& model) {
   std::vector<kept_key> all;
-  std::map<std::uint64_t, random_key> before;  // for keys of the model; those of a frozen copy are the same
+  std::map<std::uint64_t, random_key> before;  // for keys of the model, which a frozen copy has, too
   for_each_key(model, [&](std::string const& setting, random_key& key) {
     const std::string layer = setting.substr(0, setting.rfind('.'));
     const std::string numbered = layer + ".layer";  // before version 5

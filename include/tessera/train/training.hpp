@@ -47,7 +47,7 @@ struct progress {
 };
 
 /// A model and everything that changes together with it in training, of models whose type is not known.
-/// What works for these is compiled once for all models.
+/// Functions of it are compiled once for all models.
 template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
   trainable_layer model;
   Optimizer optimizer;
@@ -102,7 +102,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   }
   template <element T>
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
-  /// The same for a model whose element is not known.
+  /// The pass of a step for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
     return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
             scaling.scale, weight_gradients()};
@@ -231,7 +231,7 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
 }
 
-/// A step with what precedes and follows its gradients, which `with_gradients` computes and uses.
+/// A step: the work before and after its gradients, which `with_gradients` computes and uses.
 template <class Optimizer, class Policy>
 step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings const& how,
                           function_ref<token_loss(int)> accumulate,
@@ -344,9 +344,9 @@ enum class other_settings { refused, allowed };
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
-/// run goes on with those of `t`. Keys of random choices are those of the checkpoint. The number of threads
-/// may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and compares
-/// them itself.
+/// run goes on with the settings of `t`. Keys of random choices are taken from the checkpoint. The number of
+/// threads may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and
+/// compares them itself.
 template <class Optimizer, class Policy>
 void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {

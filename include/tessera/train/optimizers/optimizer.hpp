@@ -98,8 +98,7 @@ struct scaled_values {
   }
 };
 
-/// A parameter in an update. Stored values are those of its blocks, one after the other, in the order of the
-/// pattern.
+/// A parameter in an update. Its stored values stand block by block, in the order of the pattern.
 ///   T   its accumulator: float or double
 template <element T> class parameter_values {
  public:
@@ -117,7 +116,7 @@ template <element T> class parameter_values {
   feature_vector<T> w;               // stored values or, of a narrow parameter, their master
   const feature_vector<T> gradient;  // as many
 
-  // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
+  // Array i, as `state` declared them; option_error if there is none, or it is of another kind.
 
   /// Of accumulators, one for each stored value.
   feature_vector<T> elements(std::size_t i) {
@@ -184,7 +183,7 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
   return list.take();
 }
 
-/// Sets what overhangs a matrix to zero, should an optimizer have changed it.
+/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
 ///   values   one for each stored value of the matrix
 template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
   const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),

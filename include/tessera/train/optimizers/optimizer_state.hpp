@@ -27,9 +27,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
 enum class state_per {
-  element,  // stored values, in their order; those of new blocks are zero
-  group,    // so many consecutive stored values; those of new blocks are zero
-  block,    // stored blocks; those of new ones are zero
+  element,  // stored values, in their order; zero in new blocks
+  group,    // groups of consecutive stored values; zero in new blocks
+  block,    // stored blocks; zero for new ones
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
 };
@@ -44,7 +44,7 @@ inline constexpr eight_bits linear_eight_bits{
     [](std::uint8_t code) { return float(std::int8_t(code)) / 127; },
     [](float share) { return std::uint8_t(std::int8_t(std::lround(share * 127))); }};
 
-/// What the sizes of the arrays of a parameter follow from.
+/// The sizes of a parameter, from which the sizes of its arrays follow.
 struct parameter_sizes {
   std::int64_t elements, blocks, rows, cols;
 
@@ -155,8 +155,8 @@ struct optimizer_state {
   friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
 };
 
-/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
-/// its patterns.
+/// Throws shape_error, which begins with the operation, unless gradients and a state belong to a model with
+/// its present patterns.
 void require_state(char const* operation, nn::parameter_list const& model, optimizer_state const& state);
 void require_state(char const* operation, nn::parameter_list const& model,
                    nn::parameter_list const& gradients, optimizer_state const& state);
