@@ -79,7 +79,7 @@ template <element Sum> class gradient_rows {
 ///   dy (rows, tokens)  x (cols, tokens)
 ///   Computes 128 rows at a time, or a quarter of all rows if that is less, and needs no more memory than
 ///   this. At 3072 x 768 and 4096 tokens it takes 1.4 times the time of the whole product at once, at 768 x
-///   3072 equal time. The bits are the same for any number of threads.
+///   3072 equal time. Any number of threads gives the same bits.
 template <element T, class Visit>
 void for_each_absent_gradient(context& ctx, pattern const& stored, int block_rows, int block_cols,
                               panel_matrix<T> const& dy, panel_matrix<T> const& x, Visit&& visit) {

@@ -122,7 +122,7 @@ template <class Policy> class growth_candidates {
   }
 
   /// The numbers of the candidates of a matrix, ascending.
-  ///   number   of the matrix among those of the model
+  ///   number   of the matrix among the matrices of the model
   std::span<std::int64_t const> of_matrix(std::uint64_t number) const {
     matrix const* const found = find(number);
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();

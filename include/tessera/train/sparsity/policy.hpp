@@ -108,7 +108,7 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return gradient_policy<Policy>;
 }
 
-/// Whether it uses those of the step that ends with `done`.
+/// Whether a policy uses the gradients of absent blocks in the step that ends with `done`.
 template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
   return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
 }
@@ -182,7 +182,8 @@ struct evolving_weight {
   std::uint64_t number;   // and among all matrices
 };
 
-/// Those of role `weight`, sparse ones or, with `dense_too`, all. Groups may keep the pattern of some.
+/// The parameters of role `weight` whose pattern is sparse or, with `dense_too`, all of them, but for the
+/// weights whose group keeps its pattern.
 TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
                                                                   bool dense_too) {
   std::vector<evolving_weight> all;

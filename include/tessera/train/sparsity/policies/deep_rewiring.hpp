@@ -34,9 +34,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
 /// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
 ///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
-///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
-///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
-///   term and its noise are hooks of the step: l1_penalty and weight_noise.
+///   replaces a fixed number, so that policies can be compared by their counts. Weights need not begin with
+///   the signs of their places: about half of the first blocks are pruned early. The paper's L1 term and its
+///   noise are hooks of the step: l1_penalty and weight_noise.
 struct deep_rewiring {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run

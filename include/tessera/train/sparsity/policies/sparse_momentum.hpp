@@ -26,7 +26,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
 /// elements, so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each
 /// block of its grid. Only the last `averaged` steps before an update count, each of which costs the whole
-/// gradient: those before would have the weight momentum^averaged, 0.04 unless said otherwise.
+/// gradient: earlier steps would have the weight momentum^averaged, 0.04 unless said otherwise.
 struct sparse_momentum {
   std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;      // of the whole run
@@ -62,7 +62,7 @@ struct sparse_momentum {
     const T size = norm_of(gradient, norm);
     return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
   }
-  /// In proportion to the averages; what is over by rounding goes to the largest remainders.
+  /// In proportion to the averages; blocks that rounding leaves over go to the largest remainders.
   std::vector<std::int64_t> share_out(std::span<growth_share const> all) const;
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
@@ -117,7 +117,7 @@ TESSERA_BODY std::vector<std::int64_t> sparse_momentum::share_out(std::span<grow
   };
   while (fill()) {
   }
-  if (!(sum > 0)) {  // no gradient at all: each grows what it lost
+  if (!(sum > 0)) {  // no gradient at all: each matrix grows as many blocks as it lost
     for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
     return grown;
   }

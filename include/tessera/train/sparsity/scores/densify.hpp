@@ -12,7 +12,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
-/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
+/// The model computes as before, but for the order of sums. This ends sparse pre-training before dense
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.

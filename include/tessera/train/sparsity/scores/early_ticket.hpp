@@ -25,7 +25,7 @@
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
 
-// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
+// Early-bird tickets: which blocks are weak is known long before the end of training. The mask that pruning
 // would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
 // ticket is trained to the end.
 
@@ -136,9 +136,9 @@ inline void require_share(char const* operation, double share) {
 }
 }  // namespace detail
 
-/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
-/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
-/// one.
+/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when the neurons of least
+/// |c|, `share` of all, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each layer keeps
+/// at least one.
 ///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
 ///   not finite.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {

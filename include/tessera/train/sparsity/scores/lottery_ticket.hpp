@@ -16,7 +16,7 @@
 #include <tessera/train/sparsity/scores/prune.hpp>
 
 // Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
-// rewinding. A dense model is trained, its weakest blocks are pruned, what is left gets back the values of an
+// rewinding. A dense model is trained, its weakest blocks are pruned, the others get back the values of an
 // early step, and so on, round by round:
 //
 //   const auto early = model;                  // of step 0; of a later one after Frankle et al. 2020
@@ -28,9 +28,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Prunes `share` of the stored blocks of a model's weights, in place: those of least mean magnitude, in each
-/// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
-/// Gradients and optimizer state are to be made afterwards.
+/// Prunes `share` of the stored blocks of a model's weights, in place: the blocks of least mean magnitude, in
+/// each matrix or among all. Numbers of blocks are rounded, and each matrix that has blocks keeps at least
+/// one. Gradients and optimizer state are to be made afterwards.
 ///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
 void prune_share(nn::mutable_parameter_list model, double share,
                  pruning_scope scope = pruning_scope::each_matrix);
@@ -40,8 +40,8 @@ namespace detail {
 void require_early(nn::parameter_list const& early, nn::parameter_list const& model);
 }  // namespace detail
 
-/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
-/// of the model. Gradients and optimizer state are to be made afterwards.
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; the model keeps
+/// its patterns. Gradients and optimizer state are to be made afterwards.
 ///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
 ///   that the model stores.
 template <class Model> void rewind_to(Model const& early, Model& model) {
@@ -51,8 +51,8 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
 }
 
-/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
-/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
+/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and with the
+/// values of `early` in the others. Throws as prune_share and rewind_to, before anything is changed.
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {

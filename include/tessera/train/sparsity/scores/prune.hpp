@@ -66,7 +66,8 @@ std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double densi
 /// Throws option_error unless there is a score for each stored block, and error unless each is finite.
 void require_scores(std::vector<weight_blocks> const& weights, std::vector<double> const& scores);
 
-/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+/// A mark for each stored block of all weights: 1 for blocks to prune. If blocks of all weights compete, each
+/// weight keeps at least one.
 ///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
 std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
                                 pruning_scope scope,
@@ -77,8 +78,8 @@ void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& ma
 
 }  // namespace detail
 
-/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
-/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
+/// Prunes the weights of a model by scores, in place: the blocks of highest score stay, `density` of the
+/// blocks of their grids. Embeddings and heads stay dense. Gradients and optimizer state are to be made
 /// afterwards.
 ///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
 ///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks

@@ -21,7 +21,7 @@
 // is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
 // best blocks of the whole model.
 //
-// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
+// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`, as
 // `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
 // it takes the same batches and drops the same features. A loss scale changes no order of scores.
 
@@ -59,9 +59,9 @@ std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) 
       model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
 }
 
-/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
-/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
-/// divides logits by a temperature of 200: the loss of add_gradient may do so.
+/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks of
+/// highest score stay, whose removal would reduce the norm of the gradient most. The paper divides logits by
+/// a temperature of 200: the loss of add_gradient may do so.
 ///   g, H   gradient and Hessian of the loss by the weights that may be pruned
 ///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
 ///   double, within 3e-5 in float.
@@ -109,8 +109,8 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
 }
 
 /// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
-/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
-/// biases and norms their sums are the same for each layer (the paper's theorem 2).
+/// stored block, with the absolute values of all parameters in place of the parameters. Layers without biases
+/// and norms have the same sum of scores (the paper's theorem 2).
 ///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
 ///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
 ///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
@@ -126,7 +126,8 @@ template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& 
 }
 
 /// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
-/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
+/// the blocks that are left. This keeps paths from inputs to outputs at densities where pruning at once cuts
+/// a layer off.
 ///   add_flow(gradients)   as synflow_scores has it; called in every round
 ///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
 template <class Model, class AddFlow>

@@ -20,7 +20,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
 /// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
-/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
+/// that `before` does not store are orange (as in the frames of Graphcore's dynamic sparsity examples). A
 /// browser shows it.
 ///   before   patterns of an earlier moment; none: no block counts as new
 ///   Throws shape_error if `before` is of another model.

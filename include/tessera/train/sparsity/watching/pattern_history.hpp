@@ -44,7 +44,7 @@ double predicted_exploration(Policy const& policy, model_patterns const& first, 
 struct pattern_turnover {
   std::int64_t stored = 0;                        // afterwards
   std::int64_t grown = 0, pruned = 0;             // by it
-  std::int64_t grown_before = 0, grown_left = 0;  // by the update before; of these, those still stored
+  std::int64_t grown_before = 0, grown_left = 0;  // by the update before; how many of them are still stored
 
   /// The share of the blocks grown by the update before that this one left; 1 if there were none.
   double grown_survivors() const {
@@ -71,8 +71,8 @@ class pattern_history {
 
   /// The share of the first blocks that no update has pruned; 1 if there were none.
   double survivors() const;
-  /// As predicted_exploration, with the numbers of blocks that have grown: what explored_blocks::fraction
-  /// would be if they had been chosen at random.
+  /// As predicted_exploration, with the numbers of blocks that have grown: the value that
+  /// explored_blocks::fraction would have if they had been chosen at random.
   double expected_exploration() const;
   /// The part of the present patterns that has been stored since `update` updates were made, or longer; 0
   /// for the survivors.
