@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tutorial 11: a small BERT, 75 % of whose weights are absent, reads what some countries are like, with words
-// hidden, and then says what was there. ./dev pretrain --model bert does the same with books.
+// Tutorial 11: a small BERT, 75 % of whose weights are absent, reads sentences about countries, with words
+// hidden, and then says the hidden words. ./dev pretrain --model bert learns so from books.
 
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +32,7 @@ std::vector<std::string> sentences() {
   return all;
 }
 
-/// All that train::run_training must be told: what to learn from, and what to measure.
+/// All that train::run_training must be told: the batches to learn from, and the loss to measure.
 struct lesson : train::program {
   context& ctx;
   std::vector<token_ids> const& read;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tutorial 2: an operation of your own. It is a struct of a few lines, and is then fused into products like
-// those of the library.
+// Tutorial 2: an operation of your own. It is a struct of a few lines, and is then fused into products as an
+// operation of the library is.
 //
 //   g++ -std=c++20 -O3 -march=native -I include examples/tutorials/2_own_op.cpp -pthread && ./a.out
 
@@ -32,7 +32,7 @@ struct hard_swish {
 int main() {
   context ctx;
   panel_matrix<float> x(9, 100), y(9, 100), slope(9, 100);
-  run(ctx, x = feature_number() - 4.0);  // -4 … 4, the same for each of 100 tokens
+  run(ctx, x = feature_number() - 4.0);  // each of 100 tokens is -4 … 4
 
   // apply<…> makes an expression of it, derivative<…> one of its derivative.
   run(ctx, y = apply<hard_swish>(x), slope = derivative<hard_swish>(x));

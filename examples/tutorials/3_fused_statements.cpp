@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tutorial 3: several statements in one run. What reads the same panels is computed in one pass over them,
-// while they are in the L2 cache; an account tells what is read and written.
+// Tutorial 3: several statements in one run. Statements that read the same panels go over them in one pass,
+// while the panels are in the L2 cache; an account counts the bytes that are read and written.
 //
 //   g++ -std=c++20 -O3 -march=native -I include examples/tutorials/3_fused_statements.cpp -pthread && ./a.out
 
@@ -28,7 +28,7 @@ int main() {
   run(ctx, h = relu(up * x), y = x + down * h, largest = max_features(y));
   std::printf("y(0, 0) = %g, the largest feature of token 0 is %g\n", y(0, 0), largest[0]);
 
-  // The same in three runs, with a barrier after each.
+  // The statements in three runs, with a barrier after each.
   run(ctx, h = relu(up * x));
   run(ctx, y = x + down * h);
   run(ctx, largest = max_features(y));

@@ -28,7 +28,7 @@ int main() {
   panel_matrix<float> x(in, tokens), error(out, tokens), dx(in, tokens);
   for (int step = 0; step <= 100; ++step) {
     run(ctx, x = uniform(std::uint64_t(10 + step)) - 0.5);  // from 0 to 1, other numbers at each step
-    run(ctx, error = w * x - teacher * x);                  // forward, and what is missing
+    run(ctx, error = w * x - teacher * x);                  // forward, less the wanted output
     if (step % 25 == 0)
       std::printf("step %3d  mean square error %.6f\n", step, total(ctx, square(error)) / (out * tokens));
     run(ctx, gradient = sampled(error * transposed(x)));  // at the stored blocks of w, and only there

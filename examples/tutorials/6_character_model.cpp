@@ -20,7 +20,7 @@ using model = nn::gpt<float, block_shape<8>>;
 
 constexpr std::int64_t context_length = 64, sequences_a_step = 16;
 
-// What to learn from and what to measure: all that train::run_training must be told.
+// The batches to learn from and the loss to measure: all that train::run_training must be told.
 struct lesson : train::program {
   context& ctx;
   std::vector<std::int32_t> const& text;

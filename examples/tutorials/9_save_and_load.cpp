@@ -78,7 +78,7 @@ int main() {
     for (int j = 0; j < 32; ++j) equal &= net.weight(i, j) == other_net.weight(i, j);
   std::puts(equal ? "twenty steps: the same bits" : "twenty steps: they differ");
 
-  // What is wrong with a file is said before anything is changed.
+  // A damaged file is refused before anything is changed.
   try {
     static_cast<void>(train::checkpoint(folder + "step-11"));
   } catch (io_error const& e) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which block size for a weight on this machine: the expected times of the three products of a linear layer
-// beside those of a dense one, and the density up to which sparse is faster.
+// beside the times of a dense one, and the density up to which sparse is faster.
 
 #include <algorithm>
 #include <cstdio>

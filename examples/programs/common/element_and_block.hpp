@@ -9,14 +9,14 @@
 
 namespace programs {
 
-/// What weights and activations may be, as --precision says it; float8 and int8: floats, which the weights of
-/// the layers multiply in 8 bits.
+/// The elements of weights and activations that --precision knows; float8 and int8: floats, which the weights
+/// of the layers multiply in 8 bits.
 inline constexpr const char* precisions = "float|bfloat16|float16|float8|int8";
 
-/// What rows and columns of a block may be, as --block says it.
+/// The rows and columns of a block that --block knows.
 inline constexpr const char* block_sizes = "1|4|8|16";
 
-/// Calls visit(std::type_identity<Block>()) for square blocks of so many rows.
+/// Calls visit(std::type_identity<Block>()) for square blocks of `rows` rows.
 template <class Visit> auto with_block(int rows, Visit&& visit) {
   using tessera::block_shape;
   switch (rows) {

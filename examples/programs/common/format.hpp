@@ -12,8 +12,8 @@ namespace programs {
 
 using seconds = std::chrono::duration<double>;
 
-/// `x` with so many digits after the point, 2.4519; or after that of a power of ten, 9.8e-04; or with at most
-/// so many digits that count, 0.1. The same in every locale.
+/// `x` with `digits` digits after the point, 2.4519; or, before a power of ten, 9.8e-04; or with at most
+/// `digits` significant ones, 0.1. No locale changes it.
 inline std::string printed(double x, std::chars_format format, int digits) {
   std::array<char, 400> text;  // a double has up to 309 digits before the point
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), x, format, digits).ptr};

@@ -94,7 +94,7 @@ inline bool read_value(std::string_view text, seconds& value) {
   return true;
 }
 
-/// Reads a value that has to be one of `values`; returns "", or else what was wanted.
+/// Reads a value that has to be one of `values`; returns "", or else the words for a right value.
 template <class T> std::string read_value_of(std::string_view values, std::string_view text, T& value) {
   constexpr bool is_time = std::is_same_v<T, seconds>, is_number = std::is_arithmetic_v<T>;
   const auto allowed = [&] {

@@ -26,9 +26,9 @@ using string_list = std::vector<std::string>;
 
 /// How an option relates to a run that is stored and resumed.
 enum class option_role {
-  run,      ///< decides what is computed: a resumed run must keep it
+  run,      ///< decides about results: a resumed run must keep it
   session,  ///< may differ when the run is resumed
-  command   ///< says what to do now: not stored
+  command   ///< for this call alone: not stored
 };
 
 template <class Settings> struct option {
@@ -36,10 +36,10 @@ template <class Settings> struct option {
   std::variant<bool Settings::*, int Settings::*, std::uint64_t Settings::*, double Settings::*,
                seconds Settings::*, std::string Settings::*, string_list Settings::*>
       member;
-  std::string_view values;  ///< what it may be: an interval, words, or any text
+  std::string_view values;  ///< an interval, words to choose from, or the name of any text
   std::string_view help;
   option_role role = option_role::run;
-  std::string_view commands = {};  ///< of a program with commands: those that use it, "plan|map"; or all
+  std::string_view commands = {};  ///< of a program, that use the option, "plan|map"; or all
 
   template <class T> bool holds() const { return std::holds_alternative<T Settings::*>(member); }
 };
@@ -51,7 +51,7 @@ template <class Settings> struct option_group {
 
 template <class Settings> using option_table = std::vector<option_group<Settings>>;
 
-/// What was said about an option, and where: "--batch", or "settings.json: batch".
+/// The values that an option was given, and where: "--batch", or "settings.json: batch".
 struct given_option {
   std::string name;
   string_list values;
@@ -85,7 +85,7 @@ option<Settings> const& find_option(option_table<Settings> const& table, std::st
                     : "there is no such option; did you mean " + dashes + std::string(nearest) + "?");
 }
 
-/// Stores what was given; throws option_error that says what would be right.
+/// Stores the value that was given; throws option_error that names right ones.
 template <class Settings>
 void assign(option<Settings> const& row, Settings& settings, given_option const& given) {
   const auto store = [&](auto member) {
@@ -147,7 +147,7 @@ std::vector<given_option> read_arguments(option_table<Settings> const& table, st
   return all;
 }
 
-/// Throws option_error for what is said and a command of the program does not use.
+/// Throws option_error for an option that was given and that a command of the program does not use.
 template <class Settings>
 void require_used(option_table<Settings> const& table, std::vector<given_option> const& all,
                   std::string_view command) {
@@ -225,7 +225,7 @@ tessera::io::json to_json(option_table<Settings> const& table, Settings const& s
   return object;
 }
 
-/// Throws option_error if an option of the run itself is not what it was.
+/// Throws option_error if an option of the run itself has another value than before.
 template <class Settings>
 void require_unchanged(option_table<Settings> const& table, Settings const& stored, Settings const& now) {
   const tessera::io::json before = to_json(table, stored), after = to_json(table, now);

@@ -13,7 +13,7 @@
 
 namespace programs {
 
-/// What stands after the name of an option that takes a value: "N" for a whole number, or its words.
+/// The text after the name of an option that takes a value: "N" for a whole number, or its words.
 template <class Settings> std::string placeholder(option<Settings> const& row) {
   if (!is_interval(row.values))
     return std::string(row.values) + (row.template holds<string_list>() ? "…" : "");
@@ -53,8 +53,8 @@ inline std::string help_entry(std::string const& head, std::string const& words)
   return all + line + "\n";
 }
 
-/// The explanation of every option, or of those that a command uses, from the table and the default settings
-/// alone.
+/// The explanation of every option, or of the options that a command uses, from the table and the default
+/// settings alone.
 template <class Settings>
 std::string help_text(option_table<Settings> const& table, std::string_view command = {}) {
   std::string all;

@@ -20,7 +20,7 @@ struct progress_report {
   double tokens;
   seconds training_time;
   double loss, learning_rate;
-  seconds evaluations{0};  ///< those still to come
+  seconds evaluations{0};  ///< of evaluations that are still to come
   const char* unit = "tokens";
 };
 

@@ -37,7 +37,7 @@ struct all_ways {
   std::string title;
   double flops;  // of non-zeros
   ipu::target on;
-  std::vector<way> ways;    // those that are shown
+  std::vector<way> ways;    // to be shown
   double dense_cycles = 0;  // 0: the dense product does not fit
 
   double speed_up(way const& of) const { return of.why_not.empty() ? dense_cycles / of.cycles() : 0; }

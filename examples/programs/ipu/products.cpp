@@ -105,7 +105,7 @@ template <element T> std::vector<T> random_values(std::int64_t count, std::uint6
 struct exact_sum {
   double value = 0, magnitude = 0;  // of the sum of the absolute terms
   void add(double term) { value += term, magnitude += std::abs(term); }
-  /// The difference of a result of type T from it, in units of the rounding that is expected of so many
+  /// The difference of a result of type T from it, in units of the rounding that is expected of `terms`
   /// terms.
   template <element T> double error(T result, double terms) const {
     const double unit = sizeof(T) == 2 ? 0x1p-11 : 0x1p-24;

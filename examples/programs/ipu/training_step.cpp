@@ -42,7 +42,7 @@ template <class T> void fill(panel_matrix<T>& x, std::uint64_t seed) {
       x(f, t) = T(random_value(seed, std::uint64_t(f * x.tokens() + t)));
 }
 
-/// Sequences of `each` tokens, the last of what is left.
+/// Sequences of `each` tokens; the last one may be shorter.
 sequences cut(std::int64_t tokens, std::int64_t each) {
   std::vector<std::int64_t> lengths(std::size_t(tokens / each), each);
   if (tokens % each != 0) lengths.push_back(tokens % each);

@@ -184,7 +184,7 @@ void prune_initial(context& ctx, settings const& s, network<Block>& net, train::
   if (s.initial == "synflow") train::prune_by_synflow(net, s.density, add_flow);
 }
 
-/// The first rate, and a tenth of it after every so many steps.
+/// A learning rate that begins with `first` and falls to a tenth after each `every` steps; 0: never.
 struct dropping_rate {
   double first;
   std::int64_t every;

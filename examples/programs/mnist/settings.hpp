@@ -96,7 +96,7 @@ inline programs::option_table<settings> const& table() {
   return rows;
 }
 
-/// Throws option_error for what is said and would change nothing.
+/// Throws option_error for an option that was given and would change nothing.
 inline void require_effect(settings const& s, std::vector<programs::given_option> const& given) {
   using names = std::initializer_list<const char*>;
   const auto refuse_said = [&](names all, std::string const& why) {

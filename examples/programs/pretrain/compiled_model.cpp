@@ -7,7 +7,7 @@
 #include <memory>
 #include <type_traits>
 
-// Of what is compiled this element and block alone.
+// Compiles the types of this element and block alone.
 #define TESSERA_INSTANCE extern
 #define TESSERA_INSTANCE_ONCE extern
 #define TESSERA_INSTANCE_TYPES(each) each(MODEL_PRECISION, MODEL_BLOCK)

@@ -42,7 +42,7 @@ inline table curve_table(std::vector<loss_curve> const& curves) {
   return all;
 }
 
-/// The same, an object of JSON in each line.
+/// Curves as lines, each an object of JSON.
 inline std::string json_lines(std::vector<loss_curve> const& curves) {
   using tessera::io::json;
   std::string all;

@@ -54,9 +54,9 @@ inline double checkpoint_bytes(std::string const& folder) {
   return bytes;
 }
 
-/// Bytes of checkpoints of a model, beyond those that it has.
+/// Bytes of checkpoints of a model, beyond the present ones.
 struct checkpoints_to_come {
-  double kept = 0;     // bytes of those that will be kept
+  double kept = 0;     // bytes of checkpoints that will be kept
   double written = 0;  // bytes of one that is being written
 };
 

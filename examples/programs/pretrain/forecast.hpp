@@ -29,7 +29,7 @@ inline double training_bytes(settings const& s, nn::model_size const& size) {
          double(size.saved_bytes(tokens)) + double(size.room_bytes(tokens));
 }
 
-/// Bytes of the tensors that score blocks for --initial-pattern, beside those of a training.
+/// Bytes of the tensors that score blocks for --initial-pattern, beside the tensors of a training.
 inline double scoring_bytes(settings const& s, variant const& v, nn::model_size const& size) {
   if (v.density == 1) return 0;
   const double gradient = double(size.gradient_bytes());
@@ -51,7 +51,7 @@ inline void require_memory(settings const& s, int symbols) {
 }
 
 /// Bytes on disk that the checkpoints of some models of a run will take at most, one of them just being
-/// written, beyond what they take now.
+/// written, beyond the present ones.
 ///   run   the folder of a run that goes on; empty for a new one
 inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of, int symbols,
                                std::string const& run) {

@@ -34,8 +34,8 @@ fs::path path_of_module(std::string const& name) {
   return !fs::exists(beside, none) && fs::exists(installed, none) ? installed : beside;
 }
 
-/// Whether a file of the linker is as long as its header says. The loader would end the program at what is
-/// missing.
+/// Whether a file of the linker is as long as its header says. The loader would end the program at the first
+/// byte that is missing.
 bool is_whole(fs::path const& path) {
   std::ifstream file(path, std::ios::binary);
   ElfW(Ehdr) header{};
@@ -61,7 +61,7 @@ model_module const& load(std::string const& name) {
     throw tessera::option_error(tessera::message("[model] ", path.string(), " ", why, "; build it by\n  ",
                                                  TESSERA_BUILD_COMMAND, " --target model_", name));
   };
-  // ./dev compiles what is missing or has changed.
+  // ./dev compiles a module that is missing or has changed.
   if (char const* const build = std::getenv("TESSERA_BUILD_MODEL"))
     if (std::system((std::string(build) + " model_" + name).c_str()) != 0)
       refuse_module("could not be compiled");
@@ -69,7 +69,7 @@ model_module const& load(std::string const& name) {
   if (!fs::exists(path, failure)) refuse_module("does not exist: this kind of model is not compiled");
   if (!fs::is_regular_file(path, failure)) refuse_module("is not a file");
   if (!is_whole(path)) refuse_module("is not whole");
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: what it made has its code
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: its models run its code
   if (!library) refuse_module(std::string("cannot be loaded: ") + dlerror());
   auto const* const module = static_cast<model_module const*>(dlsym(library, "pretrain_model_module"));
   if (!module) refuse_module("is no module of models");

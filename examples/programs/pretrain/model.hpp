@@ -23,8 +23,8 @@
 
 #include "windows.hpp"
 
-// The programs know models as train::any_model. What makes one is compiled once for each element and block,
-// into a module that is loaded when it is needed: model_module.hpp.
+// The programs know models as train::any_model. Functions that make one are compiled once for each element
+// and block, into a module that is loaded when it is needed: model_module.hpp.
 
 namespace pretrain {
 

@@ -14,8 +14,8 @@ namespace pretrain {
 
 /// What a module exports as `pretrain_model_module`.
 struct model_module {
-  char const* build;  ///< compiler, flags, instruction set and sources: those of the program
-  char const* name;   ///< that of its file: "float_16x16"
+  char const* build;  ///< compiler, flags, instruction set and sources, which must be the program's
+  char const* name;   ///< of its file: "float_16x16"
   std::unique_ptr<train::any_model> (*make)(model_description const& what);
   /// Null if the element is not float.
   std::unique_ptr<train::any_model> (*make_classifier)(model_description const& what,
@@ -24,8 +24,8 @@ struct model_module {
   product_speed (*speed)(tessera::context& ctx);
 };
 
-/// Of this source file; a program and its modules must have the same. CMakeLists.txt adds up what is
-/// compiled.
+/// The build of this source file; a program and its modules must have one. CMakeLists.txt adds up the
+/// sources.
 inline constexpr char this_build[] = TESSERA_BUILD " " TESSERA_ISA_NAME;
 
 }  // namespace pretrain

@@ -47,9 +47,9 @@ inline void require_same_model(settings const& earlier, settings const& s) {
                  tessera::io::to_text(*now.find(name)) + ", which would be another model; leave it out");
 }
 
-/// The settings of a new run: the defaults, over them --config or those of the run in --from, over that the
-/// arguments. A learning rate that was taken from the suggestion is suggested anew for what the arguments
-/// say.
+/// The settings of a new run: the defaults, over them --config or the settings of the run in --from, over
+/// these the arguments. A learning rate that was taken from the suggestion is suggested anew, after the
+/// arguments.
 inline settings new_settings(string_list const& arguments) {
   const std::vector<given_option> given = read_arguments(settings_table(), arguments);
   const auto says = [&](const char* name) { return is_said(given, name); };
@@ -85,7 +85,7 @@ inline settings new_settings(string_list const& arguments) {
     if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
     const settings earlier = s;
     if (begins_from) {
-      s.name.clear(), s.initial_pattern = "random";  // patterns are those of the other run
+      s.name.clear(), s.initial_pattern = "random";  // the other run has patterns
       s.densify = false;
     }
     if (begins_from && says("preset"))
@@ -138,8 +138,8 @@ inline settings new_settings(string_list const& arguments) {
   return s;
 }
 
-/// The settings of a run to be resumed: what was stored, over it the arguments, which may change only what
-/// leaves the results alone.
+/// The settings of a run to be resumed: the stored ones, over them the arguments, which may change only
+/// settings that leave the results alone.
 inline settings resumed_settings(settings const& stored, string_list const& arguments) {
   settings s = stored;
   assign(settings_table(), s, read_arguments(settings_table(), arguments));

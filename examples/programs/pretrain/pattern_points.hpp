@@ -20,7 +20,7 @@ struct pattern_point {
   static constexpr std::array names{"step",      "stored",   "grown",   "grown_survivors",
                                     "survivors", "explored", "expected"};
   std::int64_t step, stored, grown;  ///< blocks: stored, and grown by this update
-  double grown_survivors;            ///< share of those grown by the update before that are left
+  double grown_survivors;            ///< share that is left of the blocks that the update before grew
   double survivors;                  ///< share of the first blocks that were never pruned
   double explored, expected;         ///< share of all blocks ever stored, and if blocks grew at random
 
@@ -39,7 +39,7 @@ inline table pattern_table(std::vector<pattern_point> const& points) {
   return all;
 }
 
-/// The same, an object of JSON in each line.
+/// Points as lines, each an object of JSON.
 inline std::string json_lines(std::vector<pattern_point> const& points) {
   using tessera::io::json;
   std::string all;

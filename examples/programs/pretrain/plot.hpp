@@ -17,7 +17,7 @@ namespace pretrain {
 
 using namespace programs;
 
-/// Points in order of x; what is not finite leaves a gap.
+/// Points in order of x; a point that is not finite leaves a gap.
 struct plot_curve {
   std::string name;
   std::vector<double> x, y;

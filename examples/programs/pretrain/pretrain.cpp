@@ -91,7 +91,7 @@ void write_origins(settings const& s, std::filesystem::path const& run, tessera:
   tessera::io::write_atomically((run / "from.json").string(), tessera::io::to_text(origins, 1) + "\n");
 }
 
-/// That checkpoint. Throws option_error if it is not what it was.
+/// That checkpoint. Throws option_error if it has changed since.
 std::string origin_of(std::filesystem::path const& run, variant const& v) {
   const std::string path = (run / "from.json").string();
   const tessera::io::json file = tessera::io::read_json(path);
@@ -197,7 +197,7 @@ std::vector<variant> unfinished(run_origin const& origin, std::filesystem::path 
   return all;
 }
 
-/// Throws what would keep any variant from going on, before one of them is trained.
+/// Throws the error that would keep a variant from going on, before one of them is trained.
 void require_progress(run_origin const& origin, std::filesystem::path const& run) {
   for (char const* name : {"dense", "sparse"})  // one that the settings have no more would be forgotten
     static_cast<void>(find_progress(origin, name, run));
@@ -208,7 +208,7 @@ void require_progress(run_origin const& origin, std::filesystem::path const& run
       require_origin(origin.asked, v, origin_of(run, v));
 }
 
-/// Throws what would keep any variant of a new run from beginning with the run in --from.
+/// Throws the error that would keep a variant of a new run from beginning with the run in --from.
 void require_origins(settings const& s) {
   for (variant const& v : variants_of(s))
     require_origin(s, v, find_checkpoint(s.from + "/" + origin_name(s, v)));

@@ -131,7 +131,7 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
   return t;
 }
 
-/// What programs want to know of each variant: sizes, FLOPs, times in seconds and bytes, and the curve, whose
+/// The results of each variant for programs: sizes, FLOPs, times in seconds and bytes, and the curve, whose
 /// points are [step, tokens, seconds, training loss, validation loss, learning rate].
 inline tessera::io::json summary(settings const& s, std::vector<run_record> const& runs,
                                  token_text const& text) {
@@ -154,7 +154,7 @@ inline tessera::io::json summary(settings const& s, std::vector<run_record> cons
   return all;
 }
 
-/// For masked tokens, which no n-gram of what stands before predicts, uniform and unigram alone.
+/// For masked tokens, which no n-gram of the tokens before predicts, uniform and unigram alone.
 inline table floor_table(std::vector<ngram_floor> const& floors, token_text const& text, bool masks) {
   table t{{"without a network", "validation loss"}, {}};
   if (!masks) t.header.push_back("bits per byte");

@@ -81,8 +81,8 @@ struct run_folder {
   tessera::io::folder_lock sole_writer;
 };
 
-/// Throws what would go wrong with the folder of a run: option_error for a name that is taken or no name, and
-/// io_error if nothing can be written there, or there is less room than `bytes`. Makes nothing.
+/// Throws the error that the folder of a run would have: option_error for a name that is taken or no name,
+/// and io_error if nothing can be written there, or there is less room than `bytes`. Makes nothing.
 ///   resumed   the folder of a run that goes on; empty for a new one
 inline void require_run_folder(settings const& s, std::string const& resumed, double bytes) {
   namespace fs = std::filesystem;
@@ -92,7 +92,7 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
     throw tessera::io_error("[" + folder.string() + "] nothing can be written there: " + why);
   };
   const fs::path there = nearest_folder(folder);
-  // Of what there is not, each name must be possible in a folder.
+  // Folders that are not there yet must have names that are possible.
   for (fs::path const& name : folder.lexically_relative(there))
     if (fs::symlink_status(there / name, failure).type() == fs::file_type::none)
       refuse_place(failure.message());
@@ -102,8 +102,8 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
   require_room(folder, bytes, "the checkpoints of this run need", "make room, or --keep fewer");
 }
 
-/// Makes the folder of a new run with its settings.json. Throws what make_empty_folder and folder_lock throw,
-/// and io_error if the settings cannot be written; then no folder is left.
+/// Makes the folder of a new run with its settings.json. Throws as make_empty_folder and folder_lock, and
+/// io_error if the settings cannot be written; then no folder is left.
 inline run_folder make_run_folder(settings const& s) {
   namespace fs = std::filesystem;
   const fs::path folder = make_empty_folder(s);

@@ -26,8 +26,8 @@
 #include "text.hpp"
 
 // A run trains one or two models, called variants. Its folder holds
-//   settings.json     what was asked for
-//   dense/, sparse/   checkpoints of each, step-N, and a sample of what it writes
+//   settings.json     its settings
+//   dense/, sparse/   checkpoints of each, step-N, and a sample of its text
 //   and in the end the table and the curves.
 
 namespace pretrain {
@@ -96,8 +96,8 @@ inline train::fraction_decay decay_named(std::string_view name) {
                               : train::fraction_decay::cosine;
 }
 
-/// That of --policy for a run of so many steps, with updates evenly spaced; those of RigL and of
-/// gradual pruning end after three quarters of it.
+/// The policy of --policy for a run of `steps` steps, with updates evenly spaced; updates of RigL and of
+/// gradual pruning end after three quarters of the run.
 inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   const auto interval = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
   const auto norm = norm_named(s.block_norm);
@@ -122,7 +122,7 @@ struct run_record {
   std::string variant;
   std::int64_t steps = 0;                ///< of the whole training
   int evaluations = 12;                  ///< in it, unless asked otherwise
-  static constexpr int checkpoints = 5;  ///< in it, unless asked otherwise, besides those after evaluations
+  static constexpr int checkpoints = 5;  ///< in it, unless asked otherwise; others follow evaluations
   std::vector<curve_point> points;
   train::token_loss recent;          ///< of the steps since the last evaluation
   std::optional<double> whole_loss;  ///< over the whole validation text; at the end
@@ -135,8 +135,8 @@ struct run_record {
   train::progress reached;    ///< not written: the checkpoint itself has it
 };
 
-/// How many checkpoints of a model a run keeps at most: of those in between, after the best evaluations and
-/// at the end the newest, and the best.
+/// How many checkpoints of a model a run keeps at most: the newest ones (in between, after the best
+/// evaluations, at the end), and the best.
 inline double most_checkpoints(settings const& s) {
   const auto made = [&](int every, int otherwise) {
     return every == 0    ? otherwise
@@ -231,7 +231,7 @@ inline window_text windows_of(settings const& s, std::span<token const> tokens,
   return {tokens, ends, s.context, task};
 }
 
-/// What pretrain wrote with a checkpoint. Throws io_error if another program wrote it.
+/// The data that pretrain wrote with a checkpoint. Throws io_error if another program wrote it.
 inline tessera::io::json_place program_of(train::checkpoint const& from, std::string const& folder) {
   const auto state = from.state();
   if (!state.contains("program") || !state.at("program").contains("settings") ||

@@ -22,7 +22,7 @@ using namespace programs;
 
 struct sampling_rule {
   double temperature = 0.8;  ///< logits are divided by it; 0: always the likeliest token
-  int top_k = 0;             ///< choose among so many likeliest tokens; 0: among all
+  int top_k = 0;             ///< likeliest tokens to choose among; 0: all
 };
 
 /// Throws error, which names the first, if a logit is not a finite number: no token is then likelier than

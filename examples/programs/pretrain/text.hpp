@@ -44,7 +44,7 @@ struct token_text {
   std::vector<std::size_t> training_ends = {}, validation_ends = {};  ///< of the documents
 };
 
-/// What keeps `bytes` from being text at this level, or "": a NUL; at character level any byte that is not
+/// The reason why `bytes` are no text at this level, or "": a NUL; at character level any byte that is not
 /// UTF-8, at byte level (Latin-1 is welcome there) more than a tenth of such bytes.
 inline std::string text_fault(std::string_view bytes, text_level level) {
   if (const std::size_t nul = bytes.find('\0'); nul != bytes.npos)
@@ -152,8 +152,8 @@ inline std::vector<std::string> tracked_files(std::filesystem::path const& root)
   return names;
 }
 
-/// The project's sources and documents below `root`, in sorted order: of what git tracks, or, in an unpacked
-/// archive, of what lies in the folders of the project, the files that are source or prose by name.
+/// The project's sources and documents below `root`, in sorted order: of the files that git tracks, or, in an
+/// unpacked archive, of all files in the folders of the project, the ones that are source or prose by name.
 inline std::vector<std::string> repository_files(std::filesystem::path const& root) {
   constexpr std::array folders{"include", "tests", "benchmarks", "examples", "docs", "cmake"};
   constexpr std::array kinds{".hpp", ".cpp", ".py", ".md", ".cmake"};
@@ -201,7 +201,7 @@ inline corpus read_repository(std::filesystem::path const& root) {
   return all;
 }
 
-/// The tokens of a text, document by document, with what stands between them.
+/// The tokens of a text, document by document, with the tokens that stand between documents.
 inline std::vector<token> encode_documents(std::string_view text, std::vector<std::size_t> ends,
                                            vocabulary const& symbols, std::vector<token> const& between,
                                            std::vector<std::size_t>& token_ends) {

@@ -24,7 +24,7 @@ inline bool begins_character(std::string_view bytes) {
 /// io::printable of a text that comes in pieces, which may cut characters in two.
 class printable_pieces {
  public:
-  /// What can be shown after another piece.
+  /// The bytes that can be shown after another piece.
   std::string add(std::string_view piece) {
     text_ += piece;
     std::size_t kept = 0;
@@ -42,7 +42,7 @@ class printable_pieces {
 };
 
 /// Writes a text that comes in pieces: its bytes, or, to a terminal, which would obey control characters,
-/// what io::printable makes of them.
+/// the text that io::printable makes of them.
 class text_output {
  public:
   explicit text_output(std::FILE* out) : out_(out), is_terminal_(isatty(fileno(out)) != 0) {}

@@ -40,7 +40,7 @@ namespace pretrain {
 
 using namespace programs;
 
-/// The training of one variant: feeds the model, and writes down what becomes of it.
+/// The training of one variant: feeds the model, and writes down its losses, patterns and checkpoints.
 class training_run final : public train::program {
  public:
   training_run(run_origin const& origin, variant const& v, token_text const& text, std::string folder,
@@ -191,7 +191,7 @@ class training_run final : public train::program {
     if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
   }
   /// Prunes a dense model to a share of its blocks, by --initial-pattern and the batches of the first steps.
-  /// Throws option_error if `patterns` could not update what is left.
+  /// Throws option_error if `patterns` could not update the blocks that are left.
   void prune(std::string const& by, chosen_policy const& patterns) {
     constexpr int scored_batches = 8;
     train::trainable_layer layer = model_.network->layer();
@@ -257,7 +257,7 @@ class training_run final : public train::program {
 
   /// Evaluates the whole text, once, at the end, unless a signal comes first.
   void conclude() {
-    // Ended, by what was asked for only now, where it had been interrupted.
+    // A limit that was set only now ends it where it had been interrupted.
     if (record_.points.empty() || record_.points.back().step != record_.reached.step) {
       evaluated(evaluate().mean());
     } else if (record_.whole_loss) {
@@ -285,7 +285,7 @@ class training_run final : public train::program {
     if (all.tokens > 0) seconds_a_token_ = (now() - start) / static_cast<double>(all.tokens);
     return all;
   }
-  /// The time of so many evaluations of the sample, and one of the whole text.
+  /// The time of `samples` evaluations of the sample, and one of the whole text.
   seconds evaluation_time(std::int64_t samples) const {
     return seconds(seconds_a_token_ * (static_cast<double>(samples) * static_cast<double>(sample_.tokens()) +
                                        static_cast<double>(whole_.tokens())));
@@ -296,7 +296,7 @@ class training_run final : public train::program {
   }
   bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
 
-  /// How patterns evolve in a run of so many steps.
+  /// How patterns evolve in a run of `steps` steps.
   chosen_policy patterns(std::int64_t steps) const { return policy_of(asked(), steps); }
   /// How often they do, if there is a step for each update.
   std::int64_t planned_updates() const {

@@ -20,7 +20,7 @@ namespace pretrain {
 using namespace programs;
 
 /// The windows of the validation text that an evaluation takes: all of them, or a fixed sample, evenly
-/// spread, of about so many tokens.
+/// spread, of a given number of tokens.
 class validation {
  public:
   static constexpr std::size_t sample_tokens = 8192;  // of the evaluations while a run goes on
@@ -40,7 +40,7 @@ class validation {
   /// That it shows, about.
   std::size_t tokens() const { return chosen_ * text_.tokens() / std::max<std::size_t>(1, text_.windows()); }
 
-  /// Shows so many windows at a time; false if `stopped` says so before the end.
+  /// Shows `at_once` windows at a time; false if `stopped` says so before the end.
   template <class Show>
   bool show(int at_once, std::function<bool()> const& stopped, Show&& show_batch) const {
     batch shown;

@@ -114,7 +114,7 @@ class vocabulary {
     if (words()) return {words()->separator()};
     return symbols().find('\n') == std::string::npos ? std::vector<token>{0} : encode("\n");
   }
-  /// What stands between two documents of a text.
+  /// The tokens between two documents of a text.
   std::vector<token> between_documents() const {
     return std::holds_alternative<symbol_list>(kind_) ? std::vector<token>{} : beginning();
   }

@@ -19,13 +19,13 @@
 
 namespace pretrain {
 
-/// Its targets are tokens, its labels those of next-sentence prediction: 1 if segment 1 does not follow
+/// Its targets are tokens, its labels are for next-sentence prediction: 1 if segment 1 does not follow
 /// segment 0.
 using batch = tessera::train::token_batch;
 
 /// A masked model's sequence: [CLS], tokens of one document, some of them masked, [SEP]; or, with
-/// next-sentence prediction, [CLS], a segment, [SEP], in half of all sequences what follows it and else a
-/// place of another document, [SEP] (Devlin et al. 2019, §3.1).
+/// next-sentence prediction, [CLS], a segment, [SEP], another segment, [SEP]: in half of all sequences the
+/// next one, else one of another document (Devlin et al. 2019, §3.1).
 struct masked_task {
   token first, last;
   tessera::train::masking rule;
@@ -102,7 +102,7 @@ class window_text {
     return end == ends_.begin() ? 0 : *(end - 1);
   }
 
-  /// A window of at most so many tokens of the document at a place: from there, or as late as the document
+  /// A window of at most `length` tokens of the document at a place: from there, or as late as the document
   /// allows.
   std::pair<std::size_t, std::size_t> around(std::size_t at, std::size_t length) const {
     const std::size_t first = document_begin(at), end = document_end(at);
