@@ -114,7 +114,7 @@ std::vector<question> chosen(settings const& s) {
       q.compare = {};
       for (auto& group : q.groups)
         for (workload& what : group) what = shrunk(what, q);
-      auto last = q.groups.begin();  // of those that differ
+      auto last = q.groups.begin();  // of the groups that differ
       for (auto& group : q.groups)
         if (std::find(q.groups.begin(), last, group) == last) std::swap(*last++, group);
       q.groups.erase(last, q.groups.end());
@@ -132,7 +132,7 @@ std::vector<question> chosen(settings const& s) {
   return all;
 }
 
-/// Where to write what was found: "" for nowhere, else as told or, among results, "peers-2-threads.json".
+/// Where to write the results: "" for nowhere, else as told or, in a folder, "peers-2-threads.json".
 std::string json_file_of(settings const& s) {
   if (s.results.empty() || s.quick) return s.json_file;
   std::string name;

@@ -12,7 +12,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 
-// What is asked, at which sizes, and what the answers should be.
+// The questions, their sizes, and the goals for the answers.
 
 namespace bench {
 namespace {
@@ -135,8 +135,8 @@ question dense(int threads) {
           [](std::string const& contestant) { return is_ours(contestant) || contestant == "oneDNN"; }};
 }
 
-/// The products in a narrow element, their gradients in float: a share of the peak of what multiplies it, and
-/// from the caches beside the same in float.
+/// The products in a narrow element, their gradients in float: a share of the peak of the engine that
+/// multiplies it, and from the caches beside the products in float.
 ///   beside_float   the goal for single elements, which are always widened
 question in_narrow(char const* element, char const* about, int threads, double beside_float,
                    std::function<double(workload const&, std::string const&)> goal,
@@ -266,8 +266,8 @@ question attention(int threads) {
           {}};
 }
 
-/// What is limited by memory, beside a loop that moves the same bytes: arrays that are read and arrays that
-/// are written, each once.
+/// Statements that are limited by memory, beside a loop that moves the same bytes: arrays that are read and
+/// arrays that are written, each once.
 question memory(int threads) {
   std::vector<std::vector<workload>> groups;
   for (auto const& element : {"float", "bfloat16"}) {

@@ -45,7 +45,7 @@ template <class T, class Score> struct self_attention {
   void forward() { run(ctx, attention(qkv, layout, heads, seen, y, log_sums, change)); }
   void backward() { run(ctx, attention_backward(qkv, y, log_sums, dy, layout, heads, seen, dqkv, change)); }
 
-  /// Two for each multiply-add of so many products of queries and the keys they see.
+  /// Two for each multiply-add of `products` products of queries and the keys they see.
   double flops(int products) const {
     const std::int64_t length = layout.length(0),
                        pairs = length * (seen == mask::causal ? length + 1 : 2 * length) / 2;

@@ -11,7 +11,7 @@
 
 namespace bench {
 
-/// How fast one thread reads so many bytes again and again, in GB/s: the median of nine times at least 2 ms.
+/// How fast one thread reads `bytes` bytes again and again, in GB/s: the median of nine times at least 2 ms.
 [[gnu::noinline]] inline double read_gbytes_per_second(std::size_t bytes) {
   using arch = simd::native;
   constexpr int chains = 8;

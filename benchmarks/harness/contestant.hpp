@@ -17,7 +17,7 @@ namespace bench {
 
 using namespace tessera;
 
-/// What is to be computed. In products m and k are the rows and columns of the weights and n the tokens,
+/// The shape of a computation. In products m and k are the rows and columns of the weights and n the tokens,
 /// whichever of the three products it is; in training steps hidden size, layers, tokens.
 struct workload {
   std::string operation;
@@ -30,7 +30,7 @@ struct workload {
   friend bool operator==(workload const&, workload const&) = default;
 };
 
-/// One number of a result beside what it should be.
+/// One number of a result beside the right one.
 struct checked_value {
   double value, reference, tolerance;
 };
@@ -41,7 +41,7 @@ struct job {
   std::function<void()> run;
   std::int64_t results;
   std::function<checked_value(std::int64_t)> result;  // 0 … results - 1, after the first run
-  std::function<double(int times)> timed{};  // that many runs: ns; for those who have their own clock
+  std::function<double(int times)> timed{};  // that many runs: ns; for a contestant with a clock of its own
   std::string library{};                     // whose, with version and kernels; empty for ours
 };
 
@@ -97,7 +97,7 @@ template <class Body> std::optional<job> with_element_and_block(workload const& 
   });
 }
 
-/// The same for products, which are also timed in float16.
+/// As with_element_and_block for products, which are also timed in float16.
 template <class Body> std::optional<job> with_product_element_and_block(workload const& what, Body&& body) {
   if (what.element != "float16") return with_element_and_block(what, body);
   return with_block(what.block, [&]<class Block> { return body.template operator()<float16, Block>(); });

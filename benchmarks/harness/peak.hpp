@@ -66,7 +66,7 @@ template <class T> [[gnu::noinline]] double peak_of_one_thread() {
   return 2.0 * chains * terms * steps / elapsed[pieces / 2];
 }
 
-/// The same of AMX, by the four registers of sums that kernels have.
+/// The peak of AMX, by the four registers of sums that kernels have.
 inline double amx_peak_of_one_thread() {
   constexpr int chains = 4, pieces = 64, steps = 1500;
   kernels::amx_unit unit;
@@ -87,7 +87,7 @@ inline double amx_peak_of_one_thread() {
 /// Whether bfloat16 is multiplied by AMX, whose blocks may be of 32 too.
 inline bool multiplies_by_amx() { return simd::has_amx && exec::amx_permitted(); }
 
-/// A peak on so many threads at the same time, summed.
+/// A peak on `threads` threads at one time, summed.
 inline double peak_of(double (*one_thread)(), int threads) {
   if (threads == 1) return one_thread();
   std::atomic<int> arrived{0};

@@ -6,8 +6,8 @@
 
 namespace bench {
 
-/// What `bench` and a peer in a process of its own share: a file in memory that begins with this, which
-/// serve.py reads too. Places are in bytes from the beginning; activations lie feature by feature.
+/// The beginning of the file in memory that `bench` and a peer in a process of its own share; serve.py reads
+/// it, too. Places are in bytes from the beginning; activations lie feature by feature.
 struct problem {
   static constexpr int file = 3;  // its descriptor in the peer's process
 

@@ -30,7 +30,7 @@ struct question {
   bool by_default = true;                                        // asked if no question is named
 };
 
-/// Those with contestants from other libraries.
+/// The questions with contestants from other libraries.
 std::vector<question> peer_questions(int threads);
 
 /// All questions, in the order they are asked.

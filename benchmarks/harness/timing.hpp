@@ -61,7 +61,7 @@ struct entrant {
   quartiles share() const {
     return over_samples([&](sample const& s) { return share_of(s); });
   }
-  /// The mean of what lies between the quartiles: where there are two kinds of samples, between the two.
+  /// The mean of the samples between the quartiles: where there are two kinds of samples, between the two.
   double middle_share() const {
     const quartiles q = share();
     double sum = 0, count = 0;
@@ -90,7 +90,7 @@ struct effort {
   double sample_ns = 1e7;  // of a sample, at least
 };
 
-/// So many runs: ns.
+/// The time of `times` runs, in ns.
 inline double time_of(job const& work, int times) {
   if (work.timed) return work.timed(times);
   const double start = now_ns();
@@ -100,9 +100,9 @@ inline double time_of(job const& work, int times) {
 
 /// Times jobs in turn, round by round, so that whatever disturbs the machine disturbs all alike, and in
 /// another order each round, as a job also finds the caches as the one before it left them. A job that is run
-/// several times in a sample is run once before it: what it finds there then is its own. While results are
-/// unsteady up to twice as many rounds are made. Beside jobs of several threads those of one run on each core
-/// in turn: cores are not always equally fast.
+/// several times in a sample is run once before it, so that it finds its own data there. While results are
+/// unsteady up to twice as many rounds are made. Beside jobs of several threads, jobs of one thread run on
+/// each core in turn: cores are not always equally fast.
 inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
                          std::function<void(int round, int rounds)> const& progress) {
   std::vector<int> repeats;

@@ -38,7 +38,7 @@ struct streams {
     }
   }
 
-  /// Each array that is written becomes the sum of those that are read, and of itself if it is updated.
+  /// Each array that is written becomes the sum of the arrays that are read, and of itself if it is updated.
   template <int Read, int Written, int Updated> void move(std::int64_t first, std::int64_t last) {
     using batch = simd::batch<float>;
     float* at[Read + Written + Updated];

@@ -140,7 +140,7 @@ template <class T> job bias_gradient(workload const& what) {
           }};
 }
 
-/// The gradient overwrites the logits: those of the next run.
+/// The gradient overwrites the logits, and so becomes the logits of the next run.
 template <class T> job cross_entropy(workload const& what) {
   struct classified : activations<T> {
     std::vector<std::int32_t> targets;

@@ -9,7 +9,7 @@
 #include <harness/peer.hpp>
 
 // Other libraries. Some choose kernels that are not their best on processors of other makers than Intel: they
-// compete as they come, and with those kernels forced.
+// compete as they come, and with their best kernels forced.
 
 namespace bench { namespace {
 
@@ -32,7 +32,7 @@ void enter(std::string const& operation, peer who) {
                            }});
 }
 
-/// With the kernels that MKL chooses, which is a part of PyTorch too, and with those it takes on Intel's.
+/// MKL, which is a part of PyTorch too, with the kernels that it chooses, and with its kernels for Intel.
 void enter_both(std::string const& operation, peer who) {
   enter(operation, who);
   who.name += " as on Intel";

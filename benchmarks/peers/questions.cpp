@@ -6,7 +6,7 @@
 
 #include <harness/question.hpp>
 
-// What is asked of ourselves and of other libraries.
+// The questions to ourselves and to other libraries.
 
 namespace bench {
 namespace {

@@ -17,8 +17,8 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/training.hpp>
 
-// A training step of layers of BERT, without embeddings and head: what comes in and the gradient of what goes
-// out are given.
+// A training step of layers of BERT, without embeddings and head: their input and the gradient of their
+// output are given.
 
 namespace bench { namespace {
 

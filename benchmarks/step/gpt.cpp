@@ -82,7 +82,7 @@ template <class Block> struct gpt_trainer {
     return all;
   }
 
-  /// What stands before and behind the blocks.
+  /// The layers before and behind the blocks.
   void ends() {
     dense_matrix<float> const& table = m.token_embedding.table;
     run(ctx, gather_rows(saved.embedded, table, ids),

@@ -23,7 +23,7 @@
 
 #include "../../examples/tutorials/support/digits.hpp"
 
-// An epoch of an MLP on digits: MNIST, or made-up ones. Its three layers are written as what they compute.
+// An epoch of an MLP on digits: MNIST, or made-up ones. Its three layers are written out as statements.
 
 namespace bench { namespace {
 
@@ -61,7 +61,7 @@ template <class Block> struct digit_network {
     run(p.ctx, s.h1 = relu(first.value(x)), s.h2 = relu(second.value(s.h1)), s.y = third.value(s.h2));
     return nn::cross_entropy<float>().forward(s.y, labels, double(x.tokens()), &s.y, s.loss, p);
   }
-  /// What is 0 behind a relu was not positive before.
+  /// A number that is 0 behind a relu was not positive before.
   void backward(panel_matrix<float> const& x, saved& s, gradients& g, nn::pass<float> const& p) const {
     nn::fit(s.dh1, s.h1.features(), x.tokens());
     nn::fit(s.dh2, s.h2.features(), x.tokens());

@@ -37,7 +37,7 @@ template <class Trainer> std::shared_ptr<Trainer> shared_trainer(workload const&
   return t;
 }
 
-/// Enters each part as a contestant of `operation`. What parts compute is checked with the whole step.
+/// Enters each part as a contestant of `operation`. Results of parts are checked with the whole step.
 ///   Trainer   a template over the block shape, with step() and parts()
 template <template <class> class Trainer> struct registered_parts {
   registered_parts(std::string const& operation, std::string const& element, std::vector<std::string> names,
@@ -61,7 +61,7 @@ inline const std::vector<std::string> transformer_part_names = {
     "products forward",   "products dX",   "products dW",    "bias gradients", "attention forward",
     "attention backward", "norms forward", "norms backward", "activation",     "dropout"};
 
-/// The parts of some blocks. What goes in and out of a layer is the same for all: values do not matter.
+/// The parts of some blocks. All layers have one input and one output: values do not matter.
 template <element T, class Transformer> class transformer_parts {
  public:
   transformer_parts(std::vector<Transformer> const& layers,

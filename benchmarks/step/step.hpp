@@ -7,9 +7,9 @@
 
 #include <harness/contestant.hpp>
 
-// The models of which a training step (forward, backward, optimizer) is timed; for each its shape, what it
-// multiplies, and the number that shows that it was computed. In bfloat16 weights and activations are narrow;
-// in PyTorch that is autocast.
+// The models of which a training step (forward, backward, optimizer) is timed; for each its shape, its
+// multiplications, and the number that shows that it was computed. In bfloat16 weights and activations are
+// narrow; in PyTorch that is autocast.
 
 namespace bench {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Macros that other headers define, which may come before those of tessera: docs/how_to/use_in_a_project.md
+// Macros that other headers define, which may come before tessera's headers: docs/how_to/use_in_a_project.md
 // names them.
 #pragma once
 

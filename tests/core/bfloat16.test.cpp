@@ -13,7 +13,7 @@
 
 namespace bfloat16_test {
 
-// Every one of the 65 536 codes, and what lies between neighbours.
+// Every one of the 65 536 codes, and numbers between neighbours.
 
 using namespace tessera;
 

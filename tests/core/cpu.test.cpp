@@ -9,8 +9,8 @@ namespace cpu_test {
 
 using namespace tessera;
 
-// That an instruction set is refused cannot be seen where these tests run: what they were compiled for is
-// there. An emulated CPU shows it in tests/consume/older_cpu.cpp.
+// That an instruction set is refused cannot be seen where these tests run, since the CPU has it. An emulated
+// CPU shows it in tests/consume/older_cpu.cpp.
 TEST_CASE("require_compiled_instruction_set: a machine that runs this code is accepted") {
   CHECK(std::string_view(missing_cpu_feature()) == "");
   CHECK_NOTHROW(require_compiled_instruction_set());

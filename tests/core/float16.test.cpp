@@ -12,7 +12,7 @@
 
 namespace float16_test {
 
-// Every one of the 65 536 codes, and what lies between neighbours.
+// Every one of the 65 536 codes, and numbers between neighbours.
 
 using namespace tessera;
 
@@ -22,7 +22,7 @@ std::uint32_t code_of(float16 x) { return std::bit_cast<std::uint16_t>(x); }
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// By the definition of IEEE 754; what follows the largest finite value counts as a number.
+/// By the definition of IEEE 754; the code after the largest finite value counts as a number.
 double value_of(std::uint32_t code) {
   const int exponent = int(code >> 10 & 0x1f), fraction = int(code & 0x3ff);
   const double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);

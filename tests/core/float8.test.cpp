@@ -13,7 +13,7 @@
 
 namespace float8_test {
 
-// Every one of the 256 codes, and what lies between neighbours.
+// Every one of the 256 codes, and numbers between neighbours.
 
 using namespace tessera;
 
@@ -35,7 +35,7 @@ template <> struct format<float8_e5m2> {
   static constexpr double maximum = 57344;
 };
 
-/// By exponent and fraction; what follows the largest finite value counts as a number.
+/// By exponent and fraction; the code after the largest finite value counts as a number.
 template <class E> double value_of(std::uint32_t code) {
   using f = format<E>;
   const int exponent = int(code & 0x7f) >> f::fraction, fraction = int(code & ((1 << f::fraction) - 1));

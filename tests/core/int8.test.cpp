@@ -11,7 +11,7 @@
 
 namespace int8_test {
 
-// Every one of the 256 codes, and what lies between neighbours.
+// Every one of the 256 codes, and numbers between neighbours.
 
 using namespace tessera;
 

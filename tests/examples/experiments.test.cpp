@@ -16,7 +16,7 @@ namespace experiments_test { namespace {
 
 #if defined(MNIST) && defined(PRETRAIN)
 
-/// What experiments/run.py does in a folder of its own.
+/// The outcome of experiments/run.py in a folder of its own.
 outcome run_experiment(scratch_folder const& here, std::string const& arguments) {
   const auto programs = std::filesystem::path(MNIST).parent_path().parent_path();
   return shell("cd " + (here / "") + " && python3 " TESSERA_SOURCE_DIR "/experiments/run.py --programs " +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A module that pretrain must not take: nothing behind its first member is what it seems.
+// A module that pretrain must not take: behind its first member stands something else.
 
 struct module_of_another_build {
   char const* build;

@@ -138,7 +138,7 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   fs::remove_all(here.in("runs/begun/sparse"));
   CHECK(shell(here.resume("begun")).code == 0);
   CHECK(same_tensors(here.in("runs/whole/sparse/step-00000040"), here.in("runs/begun/sparse/step-00000040")));
-  // Also where it was interrupted before it had written down what it begins with.
+  // Also where it was interrupted before it had written its first checkpoints.
   fs::remove_all(here.in("runs/begun/dense")), fs::remove_all(here.in("runs/begun/sparse"));
   fs::remove(here.in("runs/begun/from.json"));
   CHECK(shell(here.resume("begun")).code == 0);

@@ -93,7 +93,7 @@ inline std::string shown_in_terminal(std::string const& command) {
   REQUIRE(grantpt(terminal) == 0);
   REQUIRE(unlockpt(terminal) == 0);
   const std::string name = ptsname(terminal);
-  const int kept = open(name.c_str(), O_RDWR | O_NOCTTY);  // what is written stays readable
+  const int kept = open(name.c_str(), O_RDWR | O_NOCTTY);  // so that output stays readable
   termios raw{};
   REQUIRE(tcgetattr(kept, &raw) == 0);
   cfmakeraw(&raw);

@@ -17,7 +17,7 @@
 
 namespace pretrain_readers_test {
 
-// The programs that read what pretrain leaves: generate, fill_mask, freeze and finetune.
+// The programs that read checkpoints of pretrain: generate, fill_mask, freeze and finetune.
 
 #if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
 

@@ -30,7 +30,7 @@ std::size_t count(std::string const& text, std::string const& part) {
   return found;
 }
 
-/// What `body(file)` writes to a file.
+/// The text that `body(file)` writes to a file.
 template <class Body> std::string written_by(Body body) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   REQUIRE(file);

@@ -46,7 +46,7 @@ ssize_t write_some(char const* name, int file, void const* bytes, size_t size, R
 }  // namespace
 
 extern "C" {
-/// Call `at` of those that follow fails, counted from 1.
+/// Call `at` from now on fails, counted from 1.
 void fail_call(int how, int at) { wanted = fault(how), fails_at = at, calls = 0; }
 /// The calls since then; none fails from now on.
 int calls_made() {

@@ -7,7 +7,7 @@
 
 using namespace tessera;
 
-// The first two bytes are the size of the data, the others what was compressed; or all are a file of gzip.
+// The first two bytes are the size of the data, the others the compressed data; or all are a file of gzip.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   if (size < 2) return 0;
   const auto all = std::as_bytes(std::span(bytes, size));

@@ -8,7 +8,7 @@
 
 using namespace tessera;
 
-// What is parsed is written and parsed again to the same text.
+// A value that was parsed is written and parsed again to the same text.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   try {
     const std::string text =

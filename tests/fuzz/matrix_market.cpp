@@ -8,7 +8,7 @@
 
 using namespace tessera;
 
-// What is read with each element once is read, as the same matrix, where elements may be repeated.
+// A file that is read with each element once is read, as the same matrix, where elements may be repeated.
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   return reading(bytes, size, [](std::string const& path) {
     constexpr io::memory_limit limit{1 << 16};

@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-/// Whether a matrix holds what another one stores: most of both is absent.
+/// Whether a matrix holds the values that another one stores: most blocks of both are absent.
 template <class Matrix, class Stored> bool holds(Matrix const& all, Stored const& some) {
   using block = typename Stored::block;
   bool same = true;

@@ -5,7 +5,7 @@
 #include <tessera/tensor/pattern_sources.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// What tests/gdb/test.sh looks at.
+// Tensors and patterns, at which tests/gdb/test.sh looks.
 
 using namespace tessera;
 

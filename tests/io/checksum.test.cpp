@@ -34,7 +34,7 @@ std::uint64_t of(std::span<std::byte const> all) {
   return sum.value();
 }
 
-/// The same by the definition, a word at a time.
+/// The checksum by its definition, a word at a time.
 std::uint64_t slowly(bytes all) {
   const std::uint64_t size = all.size();
   all.resize((size + 127) / 128 * 128);

@@ -27,7 +27,7 @@ using tessera::io::read_file;
 using tessera::io::require_writable;
 using tessera::io::write_atomically;
 
-/// No file of this process may grow beyond so many bytes; the disk seems full.
+/// No file of this process may grow beyond a number of bytes; the disk seems full.
 class file_size_limit {
  public:
   explicit file_size_limit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

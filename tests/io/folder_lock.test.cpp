@@ -84,7 +84,7 @@ TEST_CASE("folder lock: a folder that is moved or removed is noticed") {
   CHECK(refusal() == "");
   lock.keep_in_place([&] { io::write_atomically(run + "/a", "whole"); });
   CHECK(error_of<io_error>([&] {
-          lock.keep_in_place([&] {  // the move is told, not what failed by it
+          lock.keep_in_place([&] {  // the error tells of the move, not of the failure that it caused
             fs::rename(run, scratch / "moved");
             io::write_atomically(run + "/a", "whole");
           });

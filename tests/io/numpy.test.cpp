@@ -199,7 +199,7 @@ void put_zip(std::string const& path, std::vector<std::pair<std::string, std::st
   io::write_zip(path, contents);
 }
 
-// What numpy.load of NumPy 2.4 reads of the same bytes.
+// numpy.load of NumPy 2.4 reads the same bytes so.
 TEST_CASE("numpy: headers are read as Python reads them, of Python 2, of Windows and of cnpy") {
   const scratch_folder folder;
   const std::string three = bytes_of(std::vector{0.0f, 1.0f, 2.0f}), order = ", 'fortran_order': False, ";
@@ -336,7 +336,7 @@ TEST_CASE("numpy: an array is unpacked when it is asked for, to a limit that can
   const std::string text =
       npy("{'descr': '|u1', 'fortran_order': False, 'shape': (30,), }", std::string(30, '\7'));
   put_zip(folder / "stored.npz", {{"x.npy", text}, {"damaged.npy", text}});
-  // The same, deflated: the content of the members is made a stored block of DEFLATE.
+  // The archive deflated: the content of the members is made a stored block of DEFLATE.
   const auto size = char(text.size()), flipped = char(~text.size());
   const std::string block = std::string{1, size, 0, flipped, char(0xff)} + text;
   put_zip(folder / "deflated.npz", {{"x.npy", block}, {"damaged.npy", block}});
@@ -366,7 +366,7 @@ TEST_CASE("numpy: an array is unpacked when it is asked for, to a limit that can
   CHECK(io::read_numbers<int>(io::numpy_file(folder / "stored.npz", io::memory_limit{0}), "x").size() == 30);
 }
 
-// The right values are those of scipy.sparse.load_npz 1.17.
+// The right values are from scipy.sparse.load_npz 1.17.
 TEST_CASE("scipy: spare room, coordinates in one array and duplicates are read as load_npz reads them") {
   const scratch_folder folder;
   using strings = std::vector<std::pair<std::string, std::string>>;

@@ -43,7 +43,7 @@ void write_sample(std::string const& path) {
   write_safetensors(path, tensors, format_metadata("checkpoint", 2));
 }
 
-/// A file of this header, as it stands, and so many bytes of data.
+/// A file of this header, as it stands, and `data` bytes of data.
 void put_safetensors(std::string const& path, std::string const& header, std::size_t data) {
   const std::uint64_t length = header.size();
   std::string bytes(sizeof(length), '\0');
@@ -355,7 +355,7 @@ TEST_CASE("safetensors: a tensor of a dtype that is not read spoils no other one
           read_numbers<float>(file, "t");
         }).ends_with("] tensor \"t\" is \"T3_\\x1b\": numbers of this dtype are not read"));
 
-  // What is written is as long as its bits are.
+  // Elements of four bits take half a byte.
   const std::string packed("\x12\x34");
   write_safetensors(folder / "b",
                     std::vector{safetensor{"q", "F4", {2, 2}, std::as_bytes(std::span(packed.data(), 2))}});

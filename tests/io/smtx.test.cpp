@@ -73,8 +73,8 @@ TEST_CASE("matrix market: all forms of real numbers are read") {
   CHECK((e(0, 0) == 0 && e(0, 1) < -1e300 && e(0, 2) != e(0, 2)));
 }
 
-// The right values are those of scipy.io.mmread 1.17, but for 1.5+100, of which it reads 1.5, and fractions
-// among integers and diagonals of skew-symmetric matrices, which it takes.
+// The right values are from scipy.io.mmread 1.17, but for 1.5+100, of which it reads 1.5, and fractions among
+// integers and diagonals of skew-symmetric matrices, which it takes.
 TEST_CASE("matrix market: headings and numbers are read as SciPy, NIST and Fortran write them") {
   const scratch_folder folder;
   const auto read = [&](std::string const& text) {

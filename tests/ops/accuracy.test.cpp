@@ -36,7 +36,7 @@ constexpr int random_patterns = 200'000;
 /// The type in which libm's result counts as exact.
 template <class T> using wide = std::conditional_t<std::is_same_v<T, float>, double, long double>;
 
-/// What is allowed: the sum of these.
+/// The error that is allowed is the sum of these.
 struct bound {
   double ulps = 0;           // units in the last place of the exact result
   double epsilons = 0;       // ε

@@ -14,8 +14,8 @@ using namespace tessera;
 
 namespace {
 
-/// Equal up to a few roundings of numbers as large as x or the result, or both not-a-number. The widest are
-/// those of gelu for doubles: xsimd's erf is off by 17 units in the last place.
+/// Equal up to a few roundings of numbers as large as x or the result, or both not-a-number. Gelu of doubles
+/// is farthest off: xsimd's erf by 17 units in the last place.
 template <class T> bool close(T a, T b, T x) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b);
   const T size = std::max({T(1), std::abs(b), std::abs(x)});

@@ -64,8 +64,8 @@ template <class E, class Arch> void check_widening() {
   }
 }
 
-/// Every code and the middle above it, and their neighbours; every upper part of a float, with what decides
-/// about its rounding beneath it; random bits.
+/// Every code and the middle above it, and their neighbours; every upper part of a float, with the bits
+/// beneath it that decide about its rounding; random bits.
 template <class E> std::vector<float> hard_floats() {
   std::vector<float> all;
   for (std::size_t code = 0; code < 0x100; ++code) {

@@ -14,8 +14,8 @@
 #include <tessera/exec/denormals.hpp>
 #include <tessera/simd/elements.hpp>
 
-// Registers of every width give the bits of a single narrow element. Those of float16 are no subnormal
-// floats, and not lost where arithmetic takes these for zero.
+// Registers of every width give the bits of a single narrow element. Subnormal numbers of float16 are no
+// subnormal floats, and not lost where arithmetic takes these for zero.
 
 using namespace tessera;
 
@@ -39,8 +39,8 @@ template <class E> std::uint32_t code_of(E x) { return std::bit_cast<std::uint16
 template <class E> E of_code(std::uint32_t code) { return std::bit_cast<E>(std::uint16_t(code)); }
 std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-/// Every code and the middle above it, and their neighbours; every upper half of a float with what decides
-/// its rounding to bfloat16 beneath it; random bits.
+/// Every code and the middle above it, and their neighbours; every upper half of a float with the bits
+/// beneath it that decide its rounding to bfloat16; random bits.
 template <class E> std::vector<float> hard_floats() {
   std::vector<float> all;
   for (std::uint32_t code = 0; code < 0x10000; ++code) {

@@ -5,7 +5,7 @@
 
 namespace support { inline namespace TESSERA_ISA {
 
-/// A pool whose runs are those of another CPU.
+/// A pool whose runs choose engines as another CPU does.
 struct cpu_pool : tessera::exec::thread_pool {
   tessera::machine as;
 

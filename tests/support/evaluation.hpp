@@ -16,7 +16,7 @@
 
 namespace support {
 
-/// True if what is stored beyond the last feature, token, row or column is zero.
+/// True if all values stored beyond the last feature, token, row or column are zero.
 template <class T> bool padding_is_zero(panel_matrix<T> const& x) {
   for (std::int64_t p = 0; p < x.panels(); ++p)
     for (std::int64_t f = 0; f < x.padded_features(); ++f)
@@ -45,7 +45,7 @@ inline double distance(double got, double expected) {
   return std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
 }
 
-/// The largest distance of an activation, a vector or the stored part of a matrix from what is expected;
+/// The largest distance of an activation, a vector or the stored part of a matrix from the expected values;
 /// infinite if padding is not zero.
 template <class T, class Expected> double farthest(panel_matrix<T> const& x, Expected expected) {
   double worst = padding_is_zero(x) ? 0 : std::numeric_limits<double>::infinity();

@@ -70,7 +70,7 @@ using few_narrow = std::tuple<tessera::bfloat16>;
 
 }  // namespace support
 
-/// The same for TEST_CASE_TEMPLATE: elements of statements and layers, and one wide and one narrow one.
+/// Lists for TEST_CASE_TEMPLATE: elements of statements and layers, and one wide and one narrow one.
 #ifdef TESSERA_ALL_TYPES
 #define SUPPORT_ELEMENTS float, double, tessera::bfloat16, tessera::float16
 #else

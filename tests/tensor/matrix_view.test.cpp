@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("matrix_view: matrices go in and out of memory of any strides
           REQUIRE(double(w(i, j)) == double(T(number(i, j))));
           sum -= double(w(i, j));
         }
-    CHECK(sum == 0);  // what overhangs is zero
+    CHECK(sum == 0);  // elements that overhang are zero
     std::vector<float> back(memory_size, float(untouched));
     copy(w, view_of(back, l));
     for (std::int64_t i = 0; i < rows; ++i)

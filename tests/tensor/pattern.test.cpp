@@ -85,7 +85,7 @@ TEST_CASE("pattern: the hash is the same on every machine") {
 TEST_CASE("pattern: a moved-from one keeps its blocks") {
   pattern a = pattern::from_rows(2, 3, {0, 1, 3}, {1, 0, 2});
   const pattern b = std::move(a);
-  CHECK(a == b);  // NOLINT(bugprone-use-after-move): what is tested
+  CHECK(a == b);  // NOLINT(bugprone-use-after-move): the test is of this
   a = pattern::dense(1, 1);
   CHECK(b.blocks() == 3);
 }

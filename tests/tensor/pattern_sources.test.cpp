@@ -12,7 +12,7 @@ namespace pattern_sources_test {
 
 using namespace tessera;
 
-/// What went wrong, or "accepted".
+/// The message of the error, or "accepted".
 template <class Make> std::string fault(Make make) {
   try {
     (void)make();

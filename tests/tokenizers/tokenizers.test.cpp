@@ -210,7 +210,7 @@ TEST_CASE("tokenizers: a word too long for a tokenizer teaches it nothing, and t
   CHECK(byte_pair::trained(text + word, 3000).pieces() == byte_pair::trained(text, 3000).pieces());
 }
 
-/// Those of Hugging Face, which refuses a text whose tokens are null.
+/// The tokens are Hugging Face's, which refuses a text whose tokens are null.
 template <class Tokenizer>
 void check_or_refuse(Tokenizer const& tokenizer, std::vector<std::string> const& texts,
                      io::json_place const& expected) {
