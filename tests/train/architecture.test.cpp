@@ -187,7 +187,7 @@ template <class T, class... Members> constexpr int members() {
     return sizeof...(Members);
 }
 
-/// Changes setting `number` of what is walked.
+/// Changes setting `number` of the layer that is walked.
 struct changing {
   int number;
   std::string name = {};

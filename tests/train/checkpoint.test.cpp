@@ -75,7 +75,7 @@ void put_state(std::string const& folder, std::string const& text,
                [&](auto& metadata) { metadata["tessera.state"] = std::to_string(content_hash(text)); });
 }
 
-/// Makes a checkpoint what version 1 or 2 wrote.
+/// Makes a checkpoint one of version 1 or 2.
 void make_version(int version, std::string const& folder) {
   io::json state = io::parse_json(io::read_file(folder + "/state.json"), folder);
   io::json::object older;
@@ -83,7 +83,7 @@ void make_version(int version, std::string const& folder) {
     if (version >= 3 || member.key != "architecture") older.push_back(member);
   state = std::move(older);
   state["version"] = version;
-  // What is carried over has checksums of the tensors already, in version 2.
+  // Tensors that are carried over have checksums already, in version 2.
   const auto checks = version < 3 ? io::checksums::none : io::checksums::in_metadata;
   put_state(folder, io::to_text(state, 1), checks);
   put_metadata(folder, checks, [&](auto& metadata) {

@@ -83,8 +83,8 @@ void set_dense_values(any_tensor of, std::vector<double> const& all) {
   of.set_values(values);
 }
 
-/// The distance of the gradients of a batch from those of a model of doubles with the same weights, as a
-/// share of these; and of the losses.
+/// The distance of the gradients of a batch from the gradients of a model of doubles with the same weights,
+/// as a share of the latter; and of the losses.
 struct distances {
   double loss, gradients;
 };

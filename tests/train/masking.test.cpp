@@ -93,7 +93,7 @@ TEST_CASE("masking: short and special sequences") {
   std::vector<std::int32_t> inputs(3), targets(3);
   CHECK(m.apply(std::vector<std::int32_t>{2, 7, 3}, numbers_of(0), inputs, targets) == 1);
   CHECK(targets == std::vector<std::int32_t>{-1, 7, -1});
-  // A word that is longer than what is wanted is chosen if nothing else is.
+  // A word of more tokens than are wanted is chosen if nothing else is.
   std::vector<std::int32_t> more(5), wanted(5);
   CHECK(m.apply(std::vector<std::int32_t>{2, 7, 9, 12, 3}, numbers_of(0), more, wanted) == 3);
   CHECK(m.apply(std::vector<std::int32_t>{2, 3, 3}, numbers_of(0), inputs, targets) == 0);

@@ -255,7 +255,7 @@ TEST_CASE("pretrained: a folder of a class with another head says which class is
             "no place for 1 tensor of the files: \"score.weight\"; architectures of config.json is "
             "[\"GPT2ForSequenceClassification\"], but GPT2LMHeadModel is read; with pretrained_settings"));
   CHECK(scored.error<gpt2>(&unused).empty());
-  // What has all tensors is read, whatever it is called.
+  // A folder that has all tensors is read, whatever its model is called.
   CHECK(edited_folder("gpt2").set("architectures", classes("GPT2Model")).error<gpt2>().empty());
   CHECK(edited_folder("bert").set("architectures", io::json()).error<bert>().empty());
   CHECK(edited_folder("bert").set("architectures", classes("BertForPreTraining")).error<bert>().empty());
@@ -327,7 +327,7 @@ TEST_CASE("pretrained: the files of the weights are chosen as from_pretrained ch
   named.set("transformers_weights", "../other.safetensors");
   CHECK(has(error(named), "transformers_weights of config.json is \"../other.safetensors\""));
 
-  // What is there in another format is named, with the way to convert it.
+  // A file in another format is named, with the way to convert it.
   struct format {
     char const *file, *advice;
   };
@@ -373,7 +373,7 @@ TEST_CASE("pretrained: members that the configuration lacks have the defaults of
   CHECK(model.embedding_norm.epsilon == 1e-12);
   CHECK(worst_difference(logits_of(model, torch).first, torch.logits("bert")) < 2e-4);
 
-  // Sizes too, which then are those of the published models.
+  // Sizes too, which then are the published models'.
   const auto without = [](char const* of, char const* key, std::string const& part) {
     edited_folder edited(of);
     edited.configured({key});

@@ -47,7 +47,7 @@ network<T, Layer> some_network(double density = 0.5) {
 }
 
 double size_at(std::int64_t step) { return 1 + 0.1 * double(step); }
-/// The inputs of a micro-batch, of which those of later steps are larger.
+/// The inputs of a micro-batch, which are larger in later steps.
 panel_matrix<float> inputs_of(std::int64_t step, int micro_batch, std::int64_t tokens) {
   panel_matrix<float> x(inputs, tokens);
   support::fill(x, 100 + 10 * std::uint64_t(step) + std::uint64_t(micro_batch));
@@ -83,7 +83,7 @@ template <class Training> double steps(context& ctx, Training& t, std::int64_t u
   return loss;
 }
 
-/// Whether all weights of 8 bits are those of the trained weights.
+/// Whether all weights of 8 bits are the trained weights, rounded.
 template <class Model> bool follows(Model const& m) {
   bool same = true;
   nn::for_each_layer(m, [&](auto const& each) {

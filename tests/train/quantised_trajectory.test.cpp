@@ -16,7 +16,7 @@
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/training.hpp>
 
-// 30 steps in 8 bits beside those that PyTorch rounded: tests/golden/record_quantised.py.
+// 30 steps in 8 bits beside 30 steps that PyTorch rounded: tests/golden/record_quantised.py.
 
 namespace quantised_trajectory_test { namespace {
 

@@ -43,7 +43,7 @@ struct recorded {
     io::read(file, name + ".initial.bias_" + which, layer.bias);
     return layer;
   }
-  /// Checks that a parameter is what it became in PyTorch.
+  /// Checks that a parameter has the values of PyTorch.
   void compare(std::string const& name, auto const& parameter) const {
     auto expected = parameter;
     io::read(file, name, expected);

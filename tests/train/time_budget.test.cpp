@@ -33,7 +33,7 @@ TEST_CASE("time budget: steps are the budget divided by the mean time of the lat
   CHECK(calls == 2 * (4 + 20));  // until a twentieth of the time is spent: 40 seconds, and 20 steps
   calls = 0;
   CHECK(train::steps_within(1, ctx, t, {.micro_batches = 2}, slow_at_first, clock) == 2);
-  CHECK(calls == 2 * 8);  // at least so many steps, however little time there is
+  CHECK(calls == 2 * 8);  // at least 8 steps, however little time there is
   CHECK(train::steps_within(0.1, ctx, t, {.micro_batches = 2}, slow_at_first, clock) == 1);
 }
 

@@ -36,8 +36,8 @@ template <class T, class Block = block_shape<4>> struct model {
   }
 };
 
-/// Half the squared distance from what `teacher` says, at random inputs that depend on `key` alone. Gradients
-/// are multiplied by `loss_scale`.
+/// Half the squared distance from the output of `teacher`, at random inputs that depend on `key` alone.
+/// Gradients are multiplied by `loss_scale`.
 template <class T, class Block>
 train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename model<T, Block>::gradients& g,
                              std::uint64_t key, std::int64_t tokens, double loss_scale = 1) {

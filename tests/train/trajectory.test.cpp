@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#ifndef TESSERA_REDUCED_TYPES  // values only: what they train is tested under sanitizers elsewhere
+#ifndef TESSERA_REDUCED_TYPES  // values only: sanitizers see these models in other tests
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,14 +20,14 @@
 
 namespace trajectory_test {
 
-// 20 steps of small models, dense and sparse, beside those that PyTorch took from the same tensors with the
-// same batches: tests/golden/record_gpt.py says which and how. PyTorch itself, in double, differs by less
-// than 1e-6. A model of narrow elements, whose masters begin as those tensors, stays as near as its roundings
+// 20 steps of small models, dense and sparse, beside 20 steps that PyTorch took from the same tensors with
+// the same batches: tests/golden/record_gpt.py says which and how. PyTorch itself, in double, differs by less
+// than 1e-6. A model of narrow elements, whose masters begin as these tensors, stays as near as its roundings
 // let it.
 
 using namespace tessera;
 
-/// What was recorded of one model.
+/// The losses and parameters that were recorded of one model.
 class recording {
  public:
   explicit recording(std::string const& name)
@@ -158,7 +158,7 @@ template <class Model> void follow(std::string const& name, std::string const& t
   });
 }
 
-/// The dense model and those with blocks of these sizes.
+/// The dense model and models with blocks of these sizes.
 template <template <class, class> class Model, int... Size> void follow_all(std::string const& name) {
   follow<Model<float, block_shape<16>>>(name, "dense");
   (follow<Model<float, block_shape<Size>>>(name, message(Size, "x", Size)), ...);

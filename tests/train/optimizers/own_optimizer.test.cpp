@@ -49,7 +49,7 @@ struct lion {
 };
 
 /// The second moment of a matrix from means of its rows and columns (Adafactor: Shazeer, Stern 2018,
-/// algorithm 4 without update clipping), over what is stored; of a vector one for each value.
+/// algorithm 4 without update clipping), over stored values; of a vector one for each value.
 struct factored {
   double beta2 = 0.99, epsilon = 1e-12;
 
@@ -501,7 +501,7 @@ TEST_CASE("own optimizers: names of arrays are told apart") {
         "[optimizer] groups of ages have 7 values, and blocks 16: groups must divide them");
 }
 
-/// Takes its array for what it is not.
+/// Takes its array for another kind.
 struct one_a_block {
   void state(train::state_list& each, any_tensor const&) const { each.blocks("m"); }
   template <element T> void step(context&, train::update const&, train::parameter_values<T>& of) const {

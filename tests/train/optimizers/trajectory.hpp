@@ -43,7 +43,7 @@ inline double largest_difference(weight_and_bias const& a, weight_and_bias const
   return worst;
 }
 
-/// The largest difference from what PyTorch recorded, of parameters and moments.
+/// The largest difference from PyTorch's recorded parameters and moments.
 template <class Optimizer> double distance_from_torch(std::string const& name, Optimizer const& optimizer) {
   const golden_tensors torch("optimizers.safetensors");
   const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));

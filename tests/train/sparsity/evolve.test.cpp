@@ -23,7 +23,8 @@ namespace evolve_test {
 
 using namespace tessera;
 
-/// Replaces so many blocks of each matrix after every step: the first ones by the first absent ones.
+/// Replaces a fixed number of blocks of each matrix after every step: the first ones by the first absent
+/// ones.
 struct fixed_count {
   std::int64_t blocks = 0;
   std::int64_t marked_too_many = 0;
@@ -48,7 +49,7 @@ static_assert(!train::sparsity_policy<train::sgd>);
 using model = toy::model<float>;
 using training = train::training<model, train::sgd, fixed_count>;
 
-/// What train_step says about an update, or "" if it makes one. Counts the batches that were asked for.
+/// The error of train_step about an update, or "" if it makes one. Counts the batches that were asked for.
 std::string refusal(training& t, int* batches = nullptr) {
   context ctx(1);
   return error_of<option_error>([&] {
@@ -112,7 +113,7 @@ TEST_CASE("evolve: no policy replaces more blocks than are stored or absent, wha
       return std::int64_t(random.below(n, below));
     };
     const std::int64_t rows = 1 + pick(0, 9), cols = 1 + pick(1, 9), all = rows * cols;
-    // From one stored block to one absent block, and those of a density of 1/16, 1/8 … 15/16.
+    // From one stored block to one absent block, and densities of 1/16, 1/8 … 15/16.
     const std::int64_t blocks = std::clamp<std::int64_t>(seed % 4 == 0   ? 1
                                                          : seed % 4 == 1 ? all - 1
                                                          : seed % 4 == 2 ? all * (1 + pick(2, 15)) / 16

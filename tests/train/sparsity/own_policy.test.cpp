@@ -18,7 +18,7 @@ namespace own_policy_test {
 
 using namespace tessera;
 
-/// Prunes the blocks whose loss would change least, by Σ |w dw| (SNIP: Lee et al. 2019), and grows those
+/// Prunes the blocks whose loss would change least, by Σ |w dw| (SNIP: Lee et al. 2019), and grows the blocks
 /// that hold the steepest single element.
 struct by_sensitivity {
   std::int64_t interval = 0;

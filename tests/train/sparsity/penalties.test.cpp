@@ -50,7 +50,7 @@ template <class Hook, class Block, class Penalty> void check_gradient(Penalty&& 
   Hook hook(0.3);
   only_penalty(ctx, t, hook);
   CHECK(hook.value == doctest::Approx(0.3 * (penalty(m.up) + penalty(m.down))).epsilon(1e-12));
-  // What reaches the optimizer is the gradient of the mean.
+  // The optimizer gets the gradient of the mean.
   run(ctx, t.gradients.up = t.gradients.up * (1 / (8.0 * tokens)),
       t.gradients.down = t.gradients.down * (1 / (8.0 * tokens)));
   const auto worst =

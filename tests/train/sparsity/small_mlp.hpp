@@ -93,7 +93,7 @@ inline double sum_of_magnitudes(std::span<double const> block) {
   return sum;
 }
 
-/// What is left of `old` without the `count` blocks of least prune score, with the `count` absent ones of
+/// The pattern `old` without the `count` blocks of least prune score, with the `count` absent ones of
 /// greatest growth score: by sorting all. Scores are by place.
 inline pattern expected_pattern(pattern const& old, std::int64_t count, std::vector<double> const& prune,
                                 std::vector<double> const& growth) {

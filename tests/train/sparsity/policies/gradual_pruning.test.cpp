@@ -69,7 +69,7 @@ TEST_CASE("gradual pruning: a dense model becomes sparse, the weakest blocks fir
       CHECK(report.changed.replaced == 0);
       continue;
     }
-    // Against sorting, on the weights after the optimizer: those that stay are as they were.
+    // Against sorting, on the weights after the optimizer: weights that stay are as they were.
     pattern const &old = before.up.weight.pattern(), &now = m.up.weight.pattern();
     CHECK(report.changed.replaced > 0);
     CHECK((now - old).blocks() == 0);

@@ -112,7 +112,7 @@ TEST_CASE_TEMPLATE_DEFINE("sparse momentum: an update is that of the averages of
   for (int w = 0; w < 2; ++w) {
     CHECK((*now[w] - *old[w]).blocks() == grown[std::size_t(w)]);
     CHECK((*old[w] - *now[w]).blocks() == shares[std::size_t(w)].pruned);
-    double least = 1e300, most = 0;  // of what grew, and of what is still absent
+    double least = 1e300, most = 0;  // of blocks that grew, and of blocks that are still absent
     for (std::size_t i = 0; i < average[w].size(); ++i) {
       const int row = int(i) / old[w]->block_cols(), col = int(i) % old[w]->block_cols();
       const double score = growth[std::size_t(w)][i];

@@ -159,7 +159,7 @@ TEST_CASE("exploration: random growth explores within 1 % of what is predicted")
     CHECK(train::predicted_exploration(policy, first, 0) == doctest::Approx(t.explored.fraction()));
     for (int done = 1; done <= 120; ++done) {
       if (!policy.due(done)) continue;
-      // Pruned at random, too: the prediction does not depend on what is pruned.
+      // Pruned at random, too: the prediction does not depend on the blocks that are pruned.
       support::fill(m.small, static_cast<std::uint64_t>(done));
       support::fill(m.large, static_cast<std::uint64_t>(done) + 1000);
       const auto change = train::evolve(policy, done, t.explored, t.model, t.gradients, t.state);
