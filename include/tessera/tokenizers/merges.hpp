@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -19,6 +20,12 @@ struct merge {
   std::int32_t left, right, merged;
 };
 
+/// A word of a corpus, as pieces, and how often it occurs.
+struct counted_word {
+  std::vector<std::int32_t> pieces;
+  std::int64_t count;
+};
+
 namespace detail {
 
 /// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
@@ -29,13 +36,34 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 /// Where a word has a pair, from the left; the pair is merged there.
 std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
 
-}  // namespace detail
+/// How often each pair of neighbours occurs in words whose pairs are merged.
+class pair_counts {
+ public:
+  pair_counts(std::vector<counted_word> words, std::int64_t least_count);
 
-/// A word of a corpus, as pieces, and how often it occurs.
-struct counted_word {
-  std::vector<std::int32_t> pieces;
-  std::int64_t count;
+  /// The most frequent pair, of several the one of smaller numbers, with `merged` 0; its turn is over then.
+  /// Nothing if no pair occurs least_count times.
+  std::optional<merge> next();
+  /// Merges a pair in all words.
+  void apply(merge const& pair);
+
+ private:
+  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
+
+  /// Counts the pairs that begin at pieces [begin, end) of word w, or takes them from the counts.
+  void count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin, std::size_t end,
+             std::int64_t sign);
+  void suggest_changed();
+
+  std::vector<counted_word> words_;
+  std::int64_t least_count_;
+  std::unordered_map<std::uint64_t, std::int64_t> counts_;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with_;
+  std::priority_queue<candidate> likeliest_;
+  std::vector<std::uint64_t> changed_;  // keys
 };
+
+}  // namespace detail
 
 /// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
 /// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
@@ -45,67 +73,19 @@ struct counted_word {
 template <class Join>
 std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
                                 std::size_t most, Join&& join, std::int64_t least_count = 2) {
-  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
   std::unordered_map<std::string, std::int32_t> numbers;
   for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
-  std::unordered_map<std::uint64_t, std::int64_t> counts;
-  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with;
-  std::priority_queue<candidate> likeliest;
-  std::vector<std::uint64_t> changed;
-  const auto unique = [](auto& all) {
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-  };
-  const auto count_pairs = [&](std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
-                               std::size_t end, std::int64_t sign) {
-    for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
-      const std::uint64_t key = detail::pair_key(word[i], word[i + 1]);
-      counts[key] += sign * words[w].count;
-      if (sign > 0) words_with[key].push_back(w);
-      changed.push_back(key);
-    }
-  };
-  const auto suggest_changed = [&] {
-    unique(changed);
-    for (const std::uint64_t key : changed)
-      if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
-    changed.clear();
-  };
-  for (std::size_t w = 0; w < words.size(); ++w)
-    count_pairs(w, words[w].pieces, 0, words[w].pieces.size(), 1);
-  suggest_changed();
-
+  detail::pair_counts pairs(std::move(words), least_count);
   std::vector<merge> merges;
-  while (pieces.size() < most && !likeliest.empty()) {
-    const auto [count, negated] = likeliest.top();
-    const std::uint64_t key = ~negated;
-    likeliest.pop();
-    if (count != counts[key]) continue;  // an older count
-    merge best{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), std::int32_t(pieces.size())};
-    std::string made = join(pieces[std::size_t(best.left)], pieces[std::size_t(best.right)]);
-    const auto [place, is_new] = numbers.emplace(made, best.merged);
-    best.merged = place->second;  // another pair may have made it
+  while (pieces.size() < most) {
+    std::optional<merge> best = pairs.next();
+    if (!best) break;
+    std::string made = join(pieces[std::size_t(best->left)], pieces[std::size_t(best->right)]);
+    const auto [place, is_new] = numbers.emplace(made, std::int32_t(pieces.size()));
+    best->merged = place->second;  // another pair may have made it
     if (is_new) pieces.push_back(std::move(made));
-    merges.push_back(best);
-    std::vector<std::size_t> with = std::move(words_with[key]);
-    words_with.erase(key);
-    unique(with);
-    for (const std::size_t w : with) {
-      const std::vector<std::int32_t> before = words[w].pieces;
-      const std::vector<std::size_t> places = detail::apply(best, words[w].pieces);
-      std::size_t counted = 0;  // only pairs beside a merge change
-      for (const std::size_t i : places) {
-        count_pairs(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
-        counted = i + 2;
-      }
-      counted = 0;
-      for (std::size_t k = 0; k < places.size(); ++k) {
-        const std::size_t i = places[k] - k;
-        count_pairs(w, words[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
-        counted = i + 1;
-      }
-    }
-    suggest_changed();
+    merges.push_back(*best);
+    pairs.apply(*best);
   }
   return merges;
 }
@@ -125,6 +105,64 @@ TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::
   }
   word.resize(to);
   return places;
+}
+
+TESSERA_BODY pair_counts::pair_counts(std::vector<counted_word> words, std::int64_t least_count)
+    : words_(std::move(words)), least_count_(least_count) {
+  for (std::size_t w = 0; w < words_.size(); ++w) count(w, words_[w].pieces, 0, words_[w].pieces.size(), 1);
+  suggest_changed();
+}
+
+TESSERA_BODY std::optional<merge> pair_counts::next() {
+  while (!likeliest_.empty()) {
+    const auto [count, negated] = likeliest_.top();
+    likeliest_.pop();
+    const std::uint64_t key = ~negated;
+    if (count == counts_[key]) return merge{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), 0};
+  }  // else it is an older count
+  return std::nullopt;
+}
+
+TESSERA_BODY void pair_counts::apply(merge const& pair) {
+  const std::uint64_t key = pair_key(pair.left, pair.right);
+  std::vector<std::size_t> with = std::move(words_with_[key]);
+  words_with_.erase(key);
+  std::sort(with.begin(), with.end());
+  with.erase(std::unique(with.begin(), with.end()), with.end());
+  for (const std::size_t w : with) {
+    const std::vector<std::int32_t> before = words_[w].pieces;
+    const std::vector<std::size_t> places = detail::apply(pair, words_[w].pieces);
+    std::size_t counted = 0;  // only pairs beside a merge change
+    for (const std::size_t i : places) {
+      count(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
+      counted = i + 2;
+    }
+    counted = 0;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t i = places[k] - k;
+      count(w, words_[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
+      counted = i + 1;
+    }
+  }
+  suggest_changed();
+}
+
+TESSERA_BODY void pair_counts::count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
+                                     std::size_t end, std::int64_t sign) {
+  for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
+    const std::uint64_t key = pair_key(word[i], word[i + 1]);
+    counts_[key] += sign * words_[w].count;
+    if (sign > 0) words_with_[key].push_back(w);
+    changed_.push_back(key);
+  }
+}
+
+TESSERA_BODY void pair_counts::suggest_changed() {
+  std::sort(changed_.begin(), changed_.end());
+  changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
+  for (const std::uint64_t key : changed_)
+    if (const std::int64_t count = counts_[key]; count >= least_count_) likeliest_.push({count, ~key});
+  changed_.clear();
 }
 
 }  // namespace detail
