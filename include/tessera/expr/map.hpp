@@ -149,27 +149,27 @@ concept elementwise_operands = expr::operand<A> && expr::operand<B> && (expressi
 template <class A, class B>
 concept elementwise_factors = elementwise_operands<A, B> && expr::held<A>::laid_over != domain::blocks;
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator+(A&& a, B&& b) {
-  return apply<ops::add>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator-(A&& a, B&& b) {
-  return apply<ops::subtract>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator/(A&& a, B&& b) {
-  return apply<ops::divide>(std::forward<A>(a), std::forward<B>(b));
-}
-/// Element by element, also of matrices.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto multiply(A&& a, B&& b) {
-  return apply<ops::multiply>(std::forward<A>(a), std::forward<B>(b));
-}
+// One function for each op of two arguments. Comparisons are 1 where they hold and 0 elsewhere; `multiply`
+// goes element by element, also through matrices.
+#define TESSERA_FUNCTION(name, op, first, second)                                                        \
+  template <class A, class B>                                                                            \
+    requires elementwise_operands<A, B>                                                                  \
+  auto name(A&& a, B&& b) {                                                                              \
+    return apply<ops::op>(std::forward<decltype(first)>(first), std::forward<decltype(second)>(second)); \
+  }
+TESSERA_FUNCTION(operator+, add, a, b)
+TESSERA_FUNCTION(operator-, subtract, a, b)
+TESSERA_FUNCTION(operator/, divide, a, b)
+TESSERA_FUNCTION(multiply, multiply, a, b)
+TESSERA_FUNCTION(max, maximum, a, b)
+TESSERA_FUNCTION(min, minimum, a, b)
+TESSERA_FUNCTION(pow, power, a, b)
+TESSERA_FUNCTION(operator<, less, a, b)
+TESSERA_FUNCTION(operator>, less, b, a)
+TESSERA_FUNCTION(operator>=, greater_equal, a, b)
+TESSERA_FUNCTION(operator<=, greater_equal, b, a)
+#undef TESSERA_FUNCTION
+
 template <class A, class B>
   requires(elementwise_factors<A, B> ||
            (elementwise_operands<A, B> && std::is_arithmetic_v<std::remove_cvref_t<B>>))
@@ -178,47 +178,9 @@ auto operator*(A&& a, B&& b) {
 }
 template <expression A> auto operator-(A&& a) { return apply<ops::negate>(std::forward<A>(a)); }
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto max(A&& a, B&& b) {
-  return apply<ops::maximum>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto min(A&& a, B&& b) {
-  return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
-}
-/// a^b
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto pow(A&& a, B&& b) {
-  return apply<ops::power>(std::forward<A>(a), std::forward<B>(b));
-}
 /// x, but at least `low` and at most `high`.
 template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
   return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));
-}
-
-// Comparisons are 1 where they hold and 0 elsewhere.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<B>(b), std::forward<A>(a));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<B>(b), std::forward<A>(a));
 }
 /// a where the condition is not 0, b elsewhere: `where(x > 0, x, 0.1 * x)`
 template <expression Condition, expr::operand A, expr::operand B>

@@ -101,6 +101,17 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
   }
 }
 
+template <matrix Matrix> auto factor_of(Matrix&& a) {
+  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
+}
+template <class Leaf>
+  requires(matrix<typename Leaf::tensor_type>)
+auto factor_of(transpose<Leaf> a) {
+  return factor<Leaf, true>{std::move(a.of)};
+}
+template <class T>
+concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
+
 template <class A, class B> auto make_matrix_product(A a, B b) {
   static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
   if (a.cols() != b.rows())
@@ -167,27 +178,8 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <class Leaf, expr::matrix B>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(expr::transpose<Leaf> a, B&& b) {
-  return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <expr::matrix A, class Leaf>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(A&& a, expr::transpose<Leaf> b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<Leaf, true>{std::move(b.of)});
-}
-template <class A, class B>
-  requires(expr::matrix<typename A::tensor_type> && expr::matrix<typename B::tensor_type>)
-auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
-  return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
-                                   expr::factor<B, true>{std::move(b.of)});
+template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
+  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
