@@ -53,9 +53,8 @@ enum class borrowing { strict, or_copied };
 std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
-/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
-/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
-/// than a core keeps translations of.
+/// and written, at any of them: the array has memory, with zeros, up to the next multiple of 64 bytes. Large
+/// arrays ask the system for huge pages: a deep panel would else need more pages of 4 KiB than the TLB holds.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
