@@ -167,10 +167,12 @@ def broken_lines():
             if not alone or not first[0] + 1 == stump[0] == last[0] - 1:
                 continue
             text, indents = stump[3].strip(), [len(line[3]) - len(line[3].lstrip()) for line in (first, stump, last)]
-            is_stump = len(text.split()) == 1 and text.isalpha() and text.islower() and len(first[3]) > 90 and indents[1] <= 4
-            is_prose = text and not text[0].isupper() and last[3].strip() and "  " not in text and indents[1] == indents[2] <= 4
-            is_short = len(first[1] + first[2] + first[3]) > 90 and len(text) < 50 and not re.search(r"[.:;!?,)`]$", text)
-            if is_stump or is_prose and is_short:
+            length = len(first[1] + first[2] + first[3])
+            if not text[:1].islower() or length <= 90 or "  " in text or re.search(r"[.:;!?,)`{}]$", text):
+                continue
+            in_prose = len(text) < 50 and last[3].strip() and indents[1] == indents[2] <= 4
+            in_list = "  " in first[3].strip() and indents[0] == indents[1] == 3  # an entry goes on farther right
+            if in_prose or in_list or text.isalpha() and indents[1] <= 4:
                 report(path, stump[0], f'"{text}" is left over from the line before: fill the paragraph')
 
 

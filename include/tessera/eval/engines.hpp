@@ -59,8 +59,8 @@ using multiplied_as = std::conditional_t<
                            engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
                        bfloat16, accumulator_t<E>>>;
 
-/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
-/// those that are compiled in and that the operation has beside `fma`.
+/// Calls use(constant) with the engine for products of elements A and B: of `fma` and the engines Of that are
+/// compiled in, the fastest on a machine.
 template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
   if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
     constexpr engine_set compiled = engines_for<A, Of...>();

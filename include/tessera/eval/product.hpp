@@ -31,7 +31,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-// ---- what is multiplied ----
+// ---- the factors ----
 
 /// The product of a matrix with an x of elements X: its factors, and the facts that choose its method. Other
 /// kinds of matrix have specialisations, and overloads of add_product, of their own.
@@ -189,7 +189,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
 
 // ---- lowering ----
 
-/// Calls use.operator()<Way>() with the method `chosen`, of those that there is code for.
+/// Calls use.operator()<Way>() with the method `chosen`, one of the methods that there is code for.
 template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
   constexpr product_methods ways = methods_of(Of::kind);
   unroll<ways.count>([&](auto i) {

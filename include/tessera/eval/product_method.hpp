@@ -43,7 +43,7 @@ struct product_kind {
   int rows, cols;
   bool transposed = false;
   int kept = 0, group = 0;  // N:M: `kept` of `group` elements; else 0
-  // Whether a number of one byte is widened before it is multiplied by what is no integer.
+  // Whether a number of one byte is widened before it is multiplied by a number that is no integer.
   bool widens_w = false, widens_x = false;
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.

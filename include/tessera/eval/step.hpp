@@ -11,7 +11,7 @@
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, which memory it reads and
 // writes, and a body, of a type for each kind of step, that computes a tile and describes it.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {

@@ -99,7 +99,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_ti
   }
 };
 
-/// The product, and what it keeps, of an engine.
+/// The product of an engine, and the state that it keeps from product to product.
 template <class Arch, class E, engine By, rows_are Left, columns Right>
 using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
                                              panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;

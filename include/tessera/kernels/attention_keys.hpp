@@ -60,7 +60,7 @@ struct lane_keys {
   }
 };
 
-/// The panels of keys that a panel of queries visits: all, or those of a list.
+/// The panels of keys that a panel of queries visits: all, or the panels of a list.
 struct live_panels {
   bool all = true;
   std::int32_t const* numbers = nullptr;  // ascending

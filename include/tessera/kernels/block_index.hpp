@@ -96,9 +96,9 @@ class block_index {
   }
   /// Whether some block is absent: single elements are then multiplied by ordered_product.
   bool is_sparse() const { return starts_ != nullptr; }
-  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  /// Whether lines are of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for so many more blocks after each in memory.
+  /// The same lines, with room for `blocks` more blocks after each in memory.
   block_index with_room(int blocks) const {
     block_index roomy = *this;
     roomy.room_ = blocks;

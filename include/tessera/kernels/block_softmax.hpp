@@ -83,8 +83,8 @@ template <class T, class Arch, int Rows, int Cols> std::size_t softmax_scratch(b
   return std::size_t(most);
 }
 
-/// Entries of block row `line` that take no part become -infinity: those that overhang the matrix, and, if
-/// `causal`, those right of the diagonal.
+/// Entries of block row `line` that take no part become -infinity: the ones that overhang the matrix, and, if
+/// `causal`, the ones right of the diagonal.
 template <class T, class Arch, int Rows, int Cols>
 void hide_entries(block_grid const& of, int line, bool causal, T* values) noexcept {
   if (!causal && !of.overhangs()) return;

@@ -33,8 +33,8 @@ TESSERA_INLINE accumulator_t<E> const* widened(E const* from,
 }
 
 /// The product of a block of Rows x Inner and one of Inner x Cols, all in T: summed over the inner index from
-/// zero on, in its order, and then stored, or added to what is there. A register holds columns of one row, or
-/// several whole rows if they are short.
+/// zero on, in its order, and then stored, or added to the stored sums. A register holds columns of one row,
+/// or several whole rows if they are short.
 template <class T, class Arch, int Rows, int Inner, int Cols> struct block_times_block {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows_a_register =

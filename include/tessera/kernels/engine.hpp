@@ -14,19 +14,20 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What an engine does in W·x, where it differs: those of quads and AMX stand in headers of their own.
+/// The policy of an engine: where engines differ in W·x. The policies of quads and AMX have their own
+/// headers.
 ///   exists<E, Arch>       it is compiled in for elements E, in registers of an instruction set
 ///   fits<Shape, Arch>     it multiplies blocks of a shape, as lines have them
-///   blocks_beside<Shape>  the blocks of a line that it multiplies at once: a step before puts them side by
-///   side offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a
-///   step before
-///                         computes
+///   blocks_beside<Shape>  the blocks of a line that it multiplies at once; a step before puts them side by
+///                         side
+///   offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a step
+///                         before computes
 ///   unrolls_blocks        the steps of a block are written out
 ///   prepare<Arch>(…)      brings features [first, last) of x into the form that it multiplies
 ///   begin_sum<Arch>(…)    the value at which the sums of a row begin
 template <engine Which> struct engine_policy;
 
-/// Of engines that multiply numbers, or pairs of them, lane by lane.
+/// The policy of engines that multiply numbers, or pairs of them, lane by lane.
 struct lane_policy {
   template <class Shape> static constexpr int blocks_beside = 1;
   static constexpr bool offsets_x = false, unrolls_blocks = false;

@@ -31,7 +31,7 @@ enum class columns { panel, regrouped };
 /// each column.
 enum class onto { nothing, result, scaled_result };
 
-/// What engines with registers of numbers keep from product to product: nothing.
+/// The state that engines with registers of numbers keep from product to product: none.
 struct no_unit {};
 
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.

@@ -32,8 +32,7 @@ template <class T, class Tree> struct token_sum {
   T* to;
 };
 
-/// Stores the sum over the lanes of each of `height` registers, or adds it to what is stored; zero behind
-/// them.
+/// Stores the sum over the lanes of each of `height` registers, or adds it to the number there; zeros follow.
 template <class Arch, class T, class Register>
 [[gnu::noinline]] void store_token_sums(Register* registers, int height, T* to, bool adds) {
   constexpr int lanes = simd::lanes<T, Arch>;

@@ -16,7 +16,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The sums of one block row of a matrix at a time, in the accumulator, found by block column (Gustavson
 /// 1978). Blocks of a matrix of accumulators are summed where they stand. Single elements are summed by
-/// column: what is added to a column that is not stored is never read.
+/// column: a sum of a column that is not stored is never read.
 ///   Elements   of a block
 ///   C          the matrix's
 template <class Arch, class C, int Elements> class row_sums {

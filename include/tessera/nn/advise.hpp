@@ -37,10 +37,10 @@ struct product_seconds {
   double training() const { return forward + backward + gradient; }
 };
 
-/// What to expect of a weight in blocks of one size.
+/// The times to expect of a weight in blocks of one size.
 struct block_advice {
   int block_rows, block_cols;
-  engine by;  // what multiplies in y = W x
+  engine by;  // of y = W x
   product_seconds seconds;
 };
 
@@ -120,8 +120,8 @@ product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t c
   return all;
 }
 
-/// The same from at most sixteen panels for each thread: beyond these, every token takes as long as one
-/// behind the first four panels.
+/// As measured_seconds, but of at most 16 panels a thread: it measures 4 and 16, and extrapolates linearly,
+/// since beyond 4 panels each token takes equally long.
 template <element T, class Block>
 product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
                                  std::int64_t tokens) {

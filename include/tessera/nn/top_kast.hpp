@@ -26,7 +26,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// own, it reads `visible` and adds to the gradients of `stored`.
 template <element T, class Layer> struct top_kast {
   Layer stored;               // trained
-  Layer visible;              // the same at A
+  Layer visible;              // its blocks at A
   double density = 1;         // of A, in the blocks of the grid
   std::int64_t interval = 1;  // steps from one choice of A to the next; 0: the first one is kept
 

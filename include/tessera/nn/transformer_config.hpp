@@ -69,8 +69,8 @@ struct transformer_config {
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
   }
 
-  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
-  /// have the `density` of the configuration.
+  /// The density of a weight (rows, cols). Together the weights of queries, keys and values, of the output
+  /// and of an MLP have the `density` of the configuration.
   double density_of(std::int64_t rows, std::int64_t cols) const {
     if (densities == density_distribution::uniform || density == 1) return density;
     const matrix_shape all[] = {

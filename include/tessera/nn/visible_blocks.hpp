@@ -17,8 +17,8 @@
 #include <tessera/tensor/pruning.hpp>
 
 // Layers that train more blocks than they compute with: beside the layer that is trained they keep a visible
-// one, of the same type, with the blocks that were chosen. Forward and the gradient by the input are those of
-// the visible layer; its backward is given the gradients of the trained one, so that weight gradients are
+// one, of the same type, with the blocks that were chosen. The visible layer computes forward and the
+// gradient by the input; its backward is given the gradients of the trained one, so that weight gradients are
 // sampled at all trained blocks. The visible layer is a frozen part: checkpoints keep it, with its patterns.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace detail {
@@ -28,8 +28,8 @@ template <class Parameter> bool is_chosen(parameter_name const& name) {
   return is_matrix<Parameter> && name.role() == parameter_role::weight;
 }
 
-/// The pattern of the `density` · (blocks of the grid) stored blocks of a matrix that are left without the
-/// least ones. Throws option_error if fewer are stored.
+/// The pattern of the greatest stored blocks of a matrix, `density` · (blocks of the grid) of them: the
+/// stored pattern without the least ones. Throws option_error if fewer are stored.
 ///   least_of(count)   marks by slot: 1 for the `count` least blocks
 template <class Matrix, class Least>
 pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
@@ -46,7 +46,7 @@ pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix co
                                   : tessera::detail::without(stored, least_of(stored.blocks() - count));
 }
 
-/// Copies the blocks that `to` stores; drops those that `from` does not store.
+/// Copies the blocks that `to` stores; drops blocks that `from` does not store.
 template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
   bool all = true;
   for (int i = 0; i < to.pattern().block_rows(); ++i) {

@@ -283,9 +283,9 @@ auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_he
   return statement;
 }
 
-/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
-/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
-/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and the
+/// results of `attention`. The gradient by the parameters of a learned score functor is added to dparameters:
+/// for head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
 /// Throws shape_error. All are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,

@@ -19,7 +19,7 @@ struct attention_heads {
 
   /// Heads of queries for each of keys.
   int group() const { return queries / keys; }
-  /// Those in qkv.
+  /// Heads of queries, keys and values in qkv.
   int all() const { return queries + 2 * keys; }
 };
 

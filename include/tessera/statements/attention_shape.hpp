@@ -26,9 +26,9 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
-/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
-/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
+/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
+/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens

@@ -78,8 +78,8 @@ template <class Values> struct quantised_tensor {
 };
 template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
 
-/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
-/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
+/// W or x in 8 bits: the values of `from` / scale, rounded to nearest; values beyond the largest of E become
+/// it. Throws error if the scale is zero, negative, infinite or not-a-number.
 template <element E, element T, class Block>
   requires(sizeof(E) == 1)
 quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
@@ -96,8 +96,8 @@ quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const&
   run(ctx, q.values = (1 / scale) * from);
   return q;
 }
-/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
-/// or not-a-number.
+/// W or x in 8 bits, scaled so that the largest value becomes the largest of E. Throws error if a value is
+/// infinite or not-a-number.
 template <element E, tensor From>
   requires(sizeof(E) == 1)
 auto quantised(context& ctx, From const& from) {

@@ -93,7 +93,7 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
   }
 }
 
-/// What run without a context, or with one that nothing else can use, is told.
+/// The message for a run without a context, or with one that nothing else can use.
 template <class First, class... Statement>
   requires(!std::is_convertible_v<First, context&>)
 void run(First&&, Statement const&...) {
