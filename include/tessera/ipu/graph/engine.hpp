@@ -24,6 +24,7 @@
 #include <tessera/ipu/graph/program.hpp>
 #include <tessera/ipu/graph/races.hpp>
 #include <tessera/ipu/graph/recorder.hpp>
+#include <tessera/ipu/memory_error.hpp>
 #include <tessera/ipu/profile.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {

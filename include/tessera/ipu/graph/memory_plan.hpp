@@ -11,19 +11,10 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/ipu/graph/graph.hpp>
+#include <tessera/ipu/memory_error.hpp>
 #include <tessera/ipu/profile.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// A program that a tile's memory is too small for.
-class memory_error : public error {
- public:
-  using error::error;
-};
-
-/// What happens to a program that does not fit: it ends before anything is computed, or runs all the same,
-/// with a remark in its profile.
-enum class overflow : std::uint8_t { refused, charged };
 
 namespace detail {
 
@@ -118,6 +109,7 @@ class memory_planner {
 };
 
 }  // namespace detail
+
 #ifdef TESSERA_BODY
 
 namespace detail {

@@ -18,7 +18,7 @@
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/phase.hpp>
 #include <tessera/exec/thread_pool.hpp>
-#include <tessera/ipu/graph/memory_plan.hpp>
+#include <tessera/ipu/memory_error.hpp>
 #include <tessera/ipu/profile.hpp>
 #include <tessera/ipu/runs/placement.hpp>
 #include <tessera/ipu/runs/task_cost.hpp>
