@@ -18,11 +18,15 @@
 #include <tessera/ipu/graph/graph.hpp>
 #include <tessera/ipu/graph/memory_plan.hpp>
 #include <tessera/ipu/graph/races.hpp>
+#include <tessera/ipu/popsparse/bucket_travel.hpp>
+#include <tessera/ipu/popsparse/buckets.hpp>
 #include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
 #include <tessera/ipu/popsparse/options.hpp>
+#include <tessera/ipu/popsparse/row_sums.hpp>
+#include <tessera/ipu/popsparse/static_cost.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>
-#include <tessera/ipu/popsparse/static_product.hpp>
 #include <tessera/ipu/profile.hpp>
 #include <tessera/ipu/report/report.hpp>
 #include <tessera/ipu/report/report_page.hpp>

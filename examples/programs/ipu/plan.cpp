@@ -11,6 +11,7 @@
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>
 #include <tessera/ipu/report/report_page.hpp>

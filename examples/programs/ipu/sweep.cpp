@@ -10,6 +10,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>
 #include <tessera/ipu/report/report.hpp>

@@ -197,52 +197,64 @@ TESSERA_BODY int64_t static_reduce(target const& on, int64_t outputs, int64_t de
   return (16 + loops * static_reduce_loop(depth, partials, out)) * on.workers;
 }
 
+namespace detail {
+
+/// Cycles of the worker with the most work, for single elements read by column.
+TESSERA_BODY int64_t transposed_elements(target const& on, int64_t rows, int64_t elements, int64_t z,
+                                         precision of) {
+  const int64_t y = ceil_div<int64_t>(elements, on.workers);
+  if (of == precision::single) return 23 + rows * 32 + (z / 2 != 0) * (2 + z / 2 * 3) * y + (z % 2) * 4 * y;
+  return z == 8 ? 20 + rows * 18 + 10 * y
+         : z == 4
+             ? 20 + rows * 21 + 7 * y
+             : 26 + rows * 30 + (z / 4 != 0) * (2 + z / 4 * 5) * y + (z % 4 != 0) * (5 + 3 * (z % 4)) * y;
+}
+
+/// Of a worker that multiplies y elements in x rows by w columns.
+TESSERA_BODY int64_t elements_by_row(int64_t x, int64_t y, int64_t w, precision of) {
+  if (of == precision::half)
+    return w == 8   ? 28 + x * 15 + 3 * y
+           : w == 4 ? 30 + x * 11 + 2 * y
+                    : 33 + x * 12 + (w / 8 != 0) * (16 * x + w / 8 * 3 * y) +
+                          (w % 8 >= 4) * (13 * x + 2 * y) + (w % 4 != 0) * (11 * x + 2 * y * (w % 4));
+  return w == 4 ? 25 + x * 13 + 3 * y
+         : w == 2
+             ? 27 + x * 11 + 2 * y
+             : 30 + x * 14 + (w / 4 != 0) * (12 * x + w / 4 * 3 * y) +
+                   (w % 4 >= 2) * (8 * x + w / 2 * 2 * y) + (w % 2) * (8 * x + 2 * y) + (w % 4 != 0) * 2 * x;
+}
+
+/// Workers split rows and columns; the split that leaves the least for a worker is taken.
+TESSERA_BODY int64_t split_elements(target const& on, int64_t rows, int64_t elements, int64_t columns,
+                                    precision of) {
+  const int grain = on.vector_width(of);
+  int64_t least = -1;
+  for (int across = 1; across <= on.workers; ++across) {
+    const int64_t grains = ceil_div<int64_t>(ceil_div<int64_t>(columns, grain), on.workers / across);
+    const int64_t worker =
+        elements_by_row(ceil_div<int64_t>(rows, across), ceil_div<int64_t>(elements, across),
+                        std::min(columns, grains * grain), of);
+    if (least < 0 || worker < least) least = worker;
+  }
+  return least;
+}
+
+}  // namespace detail
+
 TESSERA_BODY int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
                                       int block, precision of, precision partials, double subgroups,
                                       bool transposed) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
-  const bool half = of == precision::half;
   const double until_found = (subgroups - 1) / 2 + 1;
-  const int64_t z = columns;
-  if (block == 1 && transposed) {
-    const int64_t y = ceil_div<int64_t>(blocks, on.workers);
-    const auto search = int64_t(until_found * 44) + 68 + 30;
-    int64_t worker;
-    if (half)
-      worker = z == 8   ? 20 + rows * 18 + 10 * y
-               : z == 4 ? 20 + rows * 21 + 7 * y
-                        : 26 + rows * 30 + (z / 4 != 0) * (2 + z / 4 * 5) * y +
-                              (z % 4 != 0) * (5 + 3 * (z % 4)) * y;
-    else
-      worker = 23 + rows * 32 + (z / 2 != 0) * (2 + z / 2 * 3) * y + (z % 2) * 4 * y;
-    return worker * on.workers + search;
-  }
-  if (block == 1) {
-    // Workers split rows and columns; the split that leaves the least for a worker is taken.
-    int64_t least = -1;
-    for (int across = 1; across <= on.workers; ++across) {
-      const int64_t x = ceil_div<int64_t>(rows, across), y = ceil_div<int64_t>(blocks, across);
-      const int grain = on.vector_width(of);
-      const int64_t grains = ceil_div<int64_t>(ceil_div<int64_t>(z, grain), on.workers / across);
-      const int64_t w = std::min(z, grains * grain);
-      int64_t worker;
-      if (half)
-        worker = w == 8   ? 28 + x * 15 + 3 * y
-                 : w == 4 ? 30 + x * 11 + 2 * y
-                          : 33 + x * 12 + (w / 8 != 0) * (16 * x + w / 8 * 3 * y) +
-                                (w % 8 >= 4) * (13 * x + 2 * y) + (w % 4 != 0) * (11 * x + 2 * y * (w % 4));
-      else
-        worker = w == 4   ? 25 + x * 13 + 3 * y
-                 : w == 2 ? 27 + x * 11 + 2 * y
-                          : 30 + x * 14 + (w / 4 != 0) * (12 * x + w / 4 * 3 * y) +
-                                (w % 4 >= 2) * (8 * x + w / 2 * 2 * y) + (w % 2) * (8 * x + 2 * y) +
-                                (w % 4 != 0) * 2 * x;
-      if (least < 0 || worker < least) least = worker;
-    }
-    return least * on.workers + int64_t(until_found * 47) + 46 + 30;
-  }
+  if (block == 1 && transposed)
+    return detail::transposed_elements(on, rows, blocks, columns, of) * on.workers +
+           int64_t(until_found * 44) + 68 + 30;
+  if (block == 1)
+    return detail::split_elements(on, rows, blocks, columns, of) * on.workers + int64_t(until_found * 47) +
+           46 + 30;
+  const bool half = of == precision::half;
   const auto search = int64_t(until_found * 46) + 56 + 40;
-  const int64_t each_worker = ceil_div<int64_t>(z, on.workers);
+  const int64_t each_worker = ceil_div<int64_t>(columns, on.workers);
   const int load = block * block / (half ? 4 : 2);
   const bool wide = partials == precision::single;
   const int loads = block == 16 && on.units(of, partials) == 8 ? 2 : 1;

@@ -2,4 +2,5 @@
 // Moved: this path goes with the next version.
 #pragma once
 
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>

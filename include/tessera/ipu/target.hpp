@@ -5,6 +5,7 @@
 #include <string>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 
 // A machine of many cores, each with a memory of its own, that works in bulk-synchronous steps (Valiant
@@ -19,6 +20,8 @@ enum class precision : std::uint8_t { half, single };
 
 constexpr int bytes_of(precision p) { return p == precision::half ? 2 : 4; }
 constexpr char const* name_of(precision p) { return p == precision::half ? "half" : "float"; }
+template <element T>
+inline constexpr precision precision_of = sizeof(T) == 2 ? precision::half : precision::single;
 
 /// What a machine is, as numbers; every one can be changed. Cycles are those of a tile.
 struct target {

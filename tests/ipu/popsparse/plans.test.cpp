@@ -10,6 +10,7 @@
 #include <support/foreign_locale.hpp>
 
 #include <tessera/ipu/popsparse/dense_plan.hpp>
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
 #include <tessera/ipu/popsparse/plan_cache.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>

@@ -16,7 +16,7 @@
 #include <tessera/ipu/codelets.hpp>
 #include <tessera/ipu/graph/graph.hpp>
 #include <tessera/ipu/graph/program.hpp>
-#include <tessera/ipu/popsparse/static_product.hpp>
+#include <tessera/ipu/target.hpp>
 #include <tessera/tensor/pattern.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {

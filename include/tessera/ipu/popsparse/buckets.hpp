@@ -11,6 +11,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
@@ -30,6 +31,83 @@ template <element T> struct buckets {
   std::int32_t steps = 0;  // that they have to travel
 };
 
+namespace detail {
+
+struct block_in_part {
+  std::int32_t row, column;  // of blocks, within the part
+  std::int64_t slot;
+};
+
+/// Blocks of one part of W, by its number px * y + py.
+struct blocks_of_part {
+  std::int64_t of;
+  std::vector<block_in_part> blocks;
+};
+
+/// For each part of W what its buckets hold: the part's own blocks first, then blocks of parts that overflow.
+std::vector<std::vector<blocks_of_part>> deal_blocks(dynamic_plan const& p, pattern const& stored,
+                                                     std::vector<bucket_overflow> const& moves);
+
+/// Writes the table and the values of one bucket after the other.
+template <element T> class bucket_writer {
+ public:
+  bucket_writer(dynamic_plan const& p, buckets<T>& to) : plan_(p), to_(to) {}
+
+  /// Begins bucket z of a part.
+  void open(std::int64_t group, std::int64_t part, std::int64_t z) {
+    const auto tile = std::size_t(plan_.tile(group, part / plan_.y, part % plan_.y, z));
+    part_ = part, z_ = z;
+    words_ = to_.tables.data() + tile * std::size_t(plan_.bucket_words);
+    values_ = to_.values.data() + tile * std::size_t(plan_.bucket_blocks) * area();
+    used_ = 1, blocks_ = 0;
+  }
+  /// Begins the blocks of a part in this bucket.
+  void begin_part(std::int64_t of) {
+    ++words_[0];
+    put(of / plan_.y), put(of % plan_.y);
+    rows_at_ = used_;
+    put(0);
+    row_ = -1;
+  }
+  /// Adds a block behind the others of its part: row by row.
+  void add(block_in_part const& one, T const* values) {
+    if (one.row != row_) {
+      ++words_[rows_at_];
+      row_ = one.row;
+      put(row_);
+      count_at_ = used_;
+      put(0);
+    }
+    ++words_[count_at_];
+    put(one.column);
+    std::copy_n(values, area(), values_);
+    values_ += area(), ++blocks_;
+  }
+  std::int64_t blocks() const { return blocks_; }
+
+ private:
+  std::size_t area() const { return std::size_t(plan_.block) * std::size_t(plan_.block); }
+
+  void put(std::int64_t word) {
+    if (std::int64_t(used_) >= plan_.bucket_words)
+      throw option_error(message("[ipu::fill_buckets] the table of bucket (", part_ / plan_.y, ", ",
+                                 part_ % plan_.y, ", ", z_, ") has ", plan_.bucket_words,
+                                 " words, too few for its rows: metaInfoBucketOversizeProportion = ",
+                                 plan_.options.oversize * 2 + 0.1, " would do"));
+    words_[used_++] = std::uint16_t(word);
+  }
+
+  dynamic_plan const& plan_;
+  buckets<T>& to_;
+  std::int64_t part_ = 0, z_ = 0, blocks_ = 0;
+  std::uint16_t* words_ = nullptr;
+  T* values_ = nullptr;                                // of the next block
+  std::size_t used_ = 0, rows_at_ = 0, count_at_ = 0;  // in words_
+  std::int32_t row_ = -1;
+};
+
+}  // namespace detail
+
 /// Sorts the blocks of a pattern into the buckets of a plan, for each group one pattern and its values.
 /// Throws option_error for more blocks than planned, an overflow without place, or a table that is too small;
 /// each says which head-room would do.
@@ -44,86 +122,26 @@ buckets<T> fill_buckets(dynamic_plan const& p, std::span<pattern const> stored,
   buckets<T> b;
   b.tables.assign(std::size_t(p.tiles() * p.bucket_words), 0);
   b.values.assign(std::size_t(p.tiles() * p.bucket_blocks) * area, T(0));
-  struct block_of {
-    std::int32_t row, column;  // within the part
-    std::int64_t slot;
-  };
+  detail::bucket_writer<T> writer(p, b);
   for (std::size_t g = 0; g < stored.size(); ++g) {
     if (values[g].size() != std::size_t(stored[g].blocks()) * area)
       throw shape_error(
           message(operation, values[g].size(), " values for ", stored[g].blocks(), " blocks of ", area));
     std::vector<bucket_overflow> moves;
-    const dynamic_load load = load_of(p, stored[g], &moves);
-    b.steps = std::max(b.steps, std::int32_t(load.steps));
-    std::vector<std::vector<block_of>> home(std::size_t(p.x * p.y));
-    stored[g].for_each([&](int i, int j, std::int64_t slot) {
-      const std::int64_t x = i / p.rows_each(), y = j / p.columns_each();
-      home[std::size_t(x * p.y + y)].push_back(
-          {std::int32_t(i - x * p.rows_each()), std::int32_t(j - y * p.columns_each()), slot});
-    });
-    // What each part's buckets hold: lists of blocks of one part each, the own ones first.
-    std::vector<std::vector<std::pair<std::int64_t, std::vector<block_of>>>> held(home.size());
-    std::vector<std::int64_t> leaving(home.size());
-    for (auto const& m : moves) leaving[std::size_t(m.from)] += m.blocks;
-    for (std::size_t part = 0; part < home.size(); ++part) {
-      const auto kept = home[part].end() - leaving[part];
-      held[part].push_back({std::int64_t(part), {home[part].begin(), kept}});
-    }
-    for (auto const& m : moves) {
-      auto& from = home[std::size_t(m.from)];
-      held[std::size_t(m.to)].push_back({m.from, {from.end() - m.blocks, from.end()}});
-      from.resize(from.size() - std::size_t(m.blocks));
-    }
-    for (std::int64_t part = 0; part < std::int64_t(held.size()); ++part) {
-      std::int64_t all = 0;
-      for (auto const& [of, blocks] : held[std::size_t(part)]) all += std::int64_t(blocks.size());
+    b.steps = std::max(b.steps, std::int32_t(load_of(p, stored[g], &moves).steps));
+    const auto held = detail::deal_blocks(p, stored[g], moves);
+    for (std::size_t part = 0; part < held.size(); ++part) {
+      std::int64_t all = 0, z = 0;
+      for (auto const& [of, blocks] : held[part]) all += std::int64_t(blocks.size());
       const std::int64_t each = ceil_div(all, p.z);
-      std::int64_t z = 0, in_bucket = 0;
-      std::uint16_t* words = nullptr;
-      std::size_t used = 0;
-      T* to = nullptr;
-      const auto open = [&] {
-        const auto tile = std::size_t(p.tile(std::int64_t(g), part / p.y, part % p.y, z));
-        words = b.tables.data() + tile * std::size_t(p.bucket_words);
-        to = b.values.data() + tile * std::size_t(p.bucket_blocks) * area;
-        used = 1, in_bucket = 0;
-      };
-      const auto put = [&](std::int64_t word) {
-        if (std::int64_t(used) >= p.bucket_words)
-          throw option_error(message(operation, "the table of bucket (", part / p.y, ", ", part % p.y, ", ",
-                                     z, ") has ", p.bucket_words,
-                                     " words, too few for its rows: metaInfoBucketOversizeProportion = ",
-                                     p.options.oversize * 2 + 0.1, " would do"));
-        words[used++] = std::uint16_t(word);
-      };
-      open();
-      for (auto const& [of, blocks] : held[std::size_t(part)]) {
-        std::size_t rows_at = 0, count_at = 0;
-        std::int32_t row = -1;
-        bool begun = false;
-        for (block_of const& one : blocks) {
-          if (in_bucket == each && z + 1 < p.z) {
-            ++z, begun = false;
-            open();
-          }
-          if (!begun) {
-            ++words[0];
-            put(of / p.y), put(of % p.y);
-            rows_at = used;
-            put(0);
-            row = -1, begun = true;
-          }
-          if (one.row != row) {
-            ++words[rows_at];
-            row = one.row;
-            put(row);
-            count_at = used;
-            put(0);
-          }
-          ++words[count_at];
-          put(one.column);
-          std::copy_n(&values[g][std::size_t(one.slot) * area], area, to);
-          to += area, ++in_bucket;
+      writer.open(std::int64_t(g), std::int64_t(part), z);
+      for (auto const& [of, blocks] : held[part]) {
+        bool begun = false;  // in this bucket
+        for (auto const& one : blocks) {
+          if (writer.blocks() == each && z + 1 < p.z)
+            writer.open(std::int64_t(g), std::int64_t(part), ++z), begun = false;
+          if (!begun) writer.begin_part(of), begun = true;
+          writer.add(one, &values[g][std::size_t(one.slot) * area]);
         }
       }
     }
@@ -209,5 +227,37 @@ pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16
   result.stored = pattern::from_rows(int(rows), int(columns), std::move(start), std::move(cols));
   return result;
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::vector<std::vector<blocks_of_part>> deal_blocks(dynamic_plan const& p,
+                                                                  pattern const& stored,
+                                                                  std::vector<bucket_overflow> const& moves) {
+  std::vector<std::vector<block_in_part>> home(std::size_t(p.x * p.y));
+  stored.for_each([&](int i, int j, std::int64_t slot) {
+    const std::int64_t x = i / p.rows_each(), y = j / p.columns_each();
+    home[std::size_t(x * p.y + y)].push_back(
+        {std::int32_t(i - x * p.rows_each()), std::int32_t(j - y * p.columns_each()), slot});
+  });
+  std::vector<std::vector<blocks_of_part>> held(home.size());
+  std::vector<std::int64_t> leaving(home.size());
+  for (auto const& m : moves) leaving[std::size_t(m.from)] += m.blocks;
+  for (std::size_t part = 0; part < home.size(); ++part) {
+    const auto kept = home[part].end() - leaving[part];
+    held[part].push_back({std::int64_t(part), {home[part].begin(), kept}});
+  }
+  for (auto const& m : moves) {
+    auto& from = home[std::size_t(m.from)];
+    held[std::size_t(m.to)].push_back({m.from, {from.end() - m.blocks, from.end()}});
+    from.resize(from.size() - std::size_t(m.blocks));
+  }
+  return held;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

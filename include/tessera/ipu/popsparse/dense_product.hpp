@@ -17,7 +17,7 @@
 #include <tessera/ipu/graph/graph.hpp>
 #include <tessera/ipu/graph/program.hpp>
 #include <tessera/ipu/popsparse/dense_plan.hpp>
-#include <tessera/ipu/popsparse/static_product.hpp>
+#include <tessera/ipu/target.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,10 +17,13 @@
 #include <tessera/ipu/graph/engine.hpp>
 #include <tessera/ipu/graph/graph.hpp>
 #include <tessera/ipu/graph/program.hpp>
+#include <tessera/ipu/popsparse/bucket_travel.hpp>
 #include <tessera/ipu/popsparse/buckets.hpp>
 #include <tessera/ipu/popsparse/dynamic_codelets.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
-#include <tessera/ipu/popsparse/static_product.hpp>
+#include <tessera/ipu/popsparse/row_sums.hpp>
+#include <tessera/ipu/target.hpp>
+#include <tessera/tensor/pattern.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
@@ -36,10 +39,7 @@ template <element T> class dynamic_product {
     tables_ = of_tiles<std::uint16_t>(g, "tables", words_, lifetime::kept);
     g.is_table(tables_);
     values_ = of_tiles<T>(g, "values", numbers_, lifetime::kept);
-    control_ = int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1));
-    steps_ = g.template add_variable<std::int32_t>(name_ + ": steps of travel", 1);
-    state_ = g.template add_variable<std::int32_t>(name_ + ": travel", 5);
-    g.map(steps_, control_), g.map(state_, control_);
+    travel_ = detail::bucket_travel(g, plan_, name_);
   }
 
   dynamic_plan const& plan() const { return plan_; }
@@ -48,7 +48,7 @@ template <element T> class dynamic_product {
   /// Sends a pattern and its values to the machine.
   void write(engine& to, buckets<T> const& b) const {
     to.write(tables_, b.tables), to.write(values_, b.values);
-    to.write(steps_, std::vector<std::int32_t>{b.steps});
+    to.write(travel_.steps(), std::vector<std::int32_t>{b.steps});
   }
   void write(engine& to, pattern const& stored, std::vector<T> const& by_slot) const {
     write(to, fill_buckets<T>(plan_, stored, std::span<T const>(by_slot)));
@@ -75,38 +75,37 @@ template <element T> class dynamic_product {
   /// dvalues = dY X-transposed at the blocks of the buckets.
   program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
     require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
-    const slice travelling[2] = {of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary),
-                                 of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary)};
-    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
-                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
+    const std::array travelling{of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary),
+                                of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary)};
+    const std::array tables{travelling_tables(g), travelling_tables(g)};
     const auto compute = [&](char const* what, slice table, slice to) {
       std::vector<program> all;
       for (std::int64_t z = 0; z < plan_.z; ++z) {
         const compute_set set = g.add_compute_set(name_ + what);
-        for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+        plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
           const int tile = plan_.tile(group, px, py, pz);
           const std::int64_t width = columns(z).second - columns(z).first;
           auto const& code = g.add_codelet([p = plan_, px, py, width](target const& on, ports const& f) {
             return detail::gradients_of_bucket<T>(on, f, p, int(px), int(py), width);
           });
-          g.add_vertex(set, tile, code,
-                       {in(own(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
-                        in(part_rows(x, group, py, z, true)), out(own(to, tile, numbers_))},
-                       runs_on::tile,
-                       double(plan_.bucket_blocks * plan_.block * plan_.block) * double(width) / 1.3);
+          g.add_vertex(
+              set, tile, code,
+              {in(detail::slice_of_tile(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
+               in(part_rows(x, group, py, z, true)), out(detail::slice_of_tile(to, tile, numbers_))},
+              runs_on::tile, double(plan_.bucket_blocks * plan_.block * plan_.block) * double(width) / 1.3);
         });
         all.push_back(execute(set));
       }
       return sequence(std::move(all));
     };
     const program clear = clear_floats(g, dvalues, numbers_, ": clear gradients");
-    const std::vector<slice> home{tables_, dvalues}, first{tables[0], travelling[0]},
-        second{tables[1], travelling[1]};
-    const program there =
-        travel(g, home, first, second, compute(": gradients of values that travel", tables[0], travelling[0]),
-               compute(": gradients of values that travel", tables[1], travelling[1]));
-    return sequence({clear, compute(": gradient of values", tables_, dvalues), there,
-                     travel_back(g, home, first, second)});
+    const program at_home = compute(": gradient of values", tables_, dvalues);
+    const program on_first = compute(": gradients of values that travel", tables[0], travelling[0]);
+    const program on_second = compute(": gradients of values that travel", tables[1], travelling[1]);
+    const detail::travel_buffers through{
+        {tables_, dvalues}, {tables[0], travelling[0]}, {tables[1], travelling[1]}};
+    return sequence(
+        {clear, at_home, travel_.there(g, through, on_first, on_second), travel_.back(g, through)});
   }
 
   /// Rows of W by number, dense: out (ids, k) = the rows `ids` of W (m, k), 32-bit numbers. popsparse's
@@ -120,7 +119,7 @@ template <element T> class dynamic_product {
     const std::int64_t width = plan_.columns_each() * b;
     const compute_set set = g.add_compute_set(name_ + ": gather rows");
     std::vector<std::vector<slice>> found(std::size_t(plan_.y));
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       const slice rows = g.template add_variable<T>(
           name_ + ": rows found", count * std::min(width, k - py * width), lifetime::temporary);
@@ -130,7 +129,8 @@ template <element T> class dynamic_product {
         return detail::rows_of_bucket<T>(on, f, p, int(py));
       });
       g.add_vertex(set, tile, code,
-                   {in(own(tables_, tile, words_)), in(own(values_, tile, numbers_)), in(ids), out(rows)});
+                   {in(detail::slice_of_tile(tables_, tile, words_)),
+                    in(detail::slice_of_tile(values_, tile, numbers_)), in(ids), out(rows)});
     });
     const compute_set sum = g.add_compute_set(name_ + ": add rows found");
     for (std::int64_t py = 0; py < plan_.y; ++py)
@@ -150,179 +150,112 @@ template <element T> class dynamic_product {
       throw shape_error(message("[ipu::dynamic_product] ", count, " rows of ", k, " columns: ", rows.size(),
                                 " elements are given"));
     const compute_set set = g.add_compute_set(name_ + ": add to rows");
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       auto const& code = g.add_codelet([p = plan_, scale](target const& on, ports const& f) {
         return detail::add_to_bucket<T>(on, f, p, scale);
       });
       g.add_vertex(set, tile, code,
-                   {in(own(tables_, tile, words_)), out(own(values_, tile, numbers_)), in(ids), in(rows)});
+                   {in(detail::slice_of_tile(tables_, tile, words_)),
+                    out(detail::slice_of_tile(values_, tile, numbers_)), in(ids), in(rows)});
     });
     return execute(set);
   }
 
  private:
+  /// What the tiles of a product hold, by tile: their parts of X, which stay while buckets travel, and sums.
+  struct parts_of_tiles {
+    std::vector<slice> x, sums;
+    std::vector<slice> from;  // where the parts of X are, in order
+  };
+
   program product(graph& g, slice x, slice y, bool transposed) const {
-    const std::int64_t b = plan_.block;
     require_matrix("the operand", x, transposed ? plan_.shape.m : plan_.shape.k);
     require_matrix("the result", y, transposed ? plan_.shape.k : plan_.shape.m);
     if (plan_.options.partials != precision::single)
       throw option_error(
           "[ipu::dynamic_product] partialsType = half is planned, and sums on the machine are in float");
-    // Each part of X is brought to its tiles once, and stays while buckets travel.
-    std::vector<slice> sums(std::size_t(plan_.tiles())), own_x(sums.size()), x_from;
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    const parts_of_tiles parts = add_parts(g, x, transposed);
+    const std::array tables{travelling_tables(g), travelling_tables(g)};
+    const std::array values{of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary),
+                            of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary)};
+    const auto multiply_at = [&](std::string const& what, slice at_tables, slice at_values, bool clears) {
+      return multiply_on_tiles(g, what, parts, at_tables, at_values, transposed, clears);
+    };
+    const program at_home =
+        multiply_at(transposed ? ": multiply transposed" : ": multiply", tables_, values_, true);
+    const program on_first = multiply_at(": multiply travelling buckets", tables[0], values[0], false);
+    const program on_second = multiply_at(": multiply travelling buckets", tables[1], values[1], false);
+    const program there = travel_.there(
+        g, {{tables_, values_}, {tables[0], values[0]}, {tables[1], values[1]}}, on_first, on_second);
+    const program reduce = add_up(g, parts.sums, y, transposed);
+    return sequence({copy(parts.from, parts.x, name_ + ": exchange X"), at_home, there, reduce});
+  }
+
+  parts_of_tiles add_parts(graph& g, slice x, bool transposed) const {
+    parts_of_tiles all;
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       const auto [first, last] = rows_of_part(transposed ? py : px, transposed);
-      slice& s = sums[std::size_t(tile)];
-      s = g.template add_variable<float>(name_ + ": partial sums", (last - first) * b * width_of(pz),
-                                         lifetime::temporary);
-      g.map(s, tile);
-      const std::vector<slice> part = part_rows(x, group, transposed ? px : py, pz, !transposed);
-      std::int64_t size = 0;
-      for (slice const& row : part) size += row.size();
-      own_x[std::size_t(tile)] = g.template add_variable<T>(name_ + ": part of X", size, lifetime::temporary);
-      g.map(own_x[std::size_t(tile)], tile);
-      x_from.insert(x_from.end(), part.begin(), part.end());
+      const slice sums = g.template add_variable<float>(
+          name_ + ": partial sums", (last - first) * plan_.block * width_of(pz), lifetime::temporary);
+      const field part = in(part_rows(x, group, transposed ? px : py, pz, !transposed));
+      const slice own_x = g.template add_variable<T>(name_ + ": part of X", part.size(), lifetime::temporary);
+      g.map(sums, tile), g.map(own_x, tile);
+      all.sums.push_back(sums), all.x.push_back(own_x);
+      all.from.insert(all.from.end(), part.parts.begin(), part.parts.end());
     });
-    std::vector<slice> x_to;
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-      x_to.push_back(own_x[std::size_t(plan_.tile(group, px, py, pz))]);
+    return all;
+  }
+
+  /// Every tile multiplies the blocks of its part of W in the buckets of all tiles of the part.
+  program multiply_on_tiles(graph& g, std::string const& what, parts_of_tiles const& parts, slice tables,
+                            slice values, bool transposed, bool clears) const {
+    const compute_set set = g.add_compute_set(name_ + what);
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const int tile = plan_.tile(group, px, py, pz);
+      const std::int64_t width = width_of(pz);
+      std::vector<slice> all_tables, all_values;  // of the part
+      for (std::int64_t z = 0; z < plan_.z; ++z) {
+        all_tables.push_back(detail::slice_of_tile(tables, plan_.tile(group, px, py, z), words_));
+        all_values.push_back(detail::slice_of_tile(values, plan_.tile(group, px, py, z), numbers_));
+      }
+      auto const& code =
+          g.add_codelet([p = plan_, px, py, width, transposed, clears](target const& on, ports const& f) {
+            return detail::multiply_buckets<T>(on, f, p, int(px), int(py), width, transposed, clears);
+          });
+      const double most = double(numbers_ * plan_.z) * double(width) / (1 + plan_.options.oversize);
+      g.add_vertex(set, tile, code,
+                   {in(std::move(all_tables)), in(std::move(all_values)), in(parts.x[std::size_t(tile)]),
+                    out(parts.sums[std::size_t(tile)])},
+                   runs_on::tile, clears ? most : 0);
     });
-    const auto compute = [&](std::string const& what, slice tables, slice values, bool clears) {
-      const compute_set set = g.add_compute_set(name_ + what);
-      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-        const int tile = plan_.tile(group, px, py, pz);
-        const std::int64_t width = width_of(pz);
-        std::vector<slice> all_tables, all_values;  // of the part
-        for (std::int64_t z = 0; z < plan_.z; ++z) {
-          all_tables.push_back(own(tables, plan_.tile(group, px, py, z), words_));
-          all_values.push_back(own(values, plan_.tile(group, px, py, z), numbers_));
-        }
-        auto const& code =
-            g.add_codelet([p = plan_, px, py, width, transposed, clears](target const& on, ports const& f) {
-              return detail::multiply_buckets<T>(on, f, p, int(px), int(py), width, transposed, clears);
-            });
-        const double most =
-            double(plan_.bucket_blocks * plan_.z * b * b) * double(width) / (1 + plan_.options.oversize);
-        g.add_vertex(set, tile, code,
-                     {in(std::move(all_tables)), in(std::move(all_values)), in(own_x[std::size_t(tile)]),
-                      out(sums[std::size_t(tile)])},
-                     runs_on::tile, clears ? most : 0);
-      });
-      return execute(set);
-    };
-    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
-                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
-    const slice values[2] = {of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary),
-                             of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary)};
-    const program at_home =
-        compute(transposed ? ": multiply transposed" : ": multiply", tables_, values_, true);
-    const program there = travel(g, {tables_, values_}, {tables[0], values[0]}, {tables[1], values[1]},
-                                 compute(": multiply travelling buckets", tables[0], values[0], false),
-                                 compute(": multiply travelling buckets", tables[1], values[1], false));
+    return execute(set);
+  }
+
+  /// Y = the sums of the tiles that share its rows.
+  program add_up(graph& g, std::vector<slice> const& sums, slice y, bool transposed) const {
     const compute_set reduce = g.add_compute_set(name_ + ": reduce");
     const std::int64_t out_parts = transposed ? plan_.y : plan_.x, in_parts = transposed ? plan_.x : plan_.y;
     for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
       for (std::int64_t part = 0; part < out_parts; ++part)
         for (std::int64_t z = 0; z < plan_.z; ++z) {
-          const std::vector<slice> rows = part_rows(y, group, part, z, transposed);
           std::int64_t at = 0;
-          for (slice const& row : rows) {
-            std::vector<slice> parts;
+          for (slice const& row : part_rows(y, group, part, z, transposed)) {
+            std::vector<slice> terms;
             for (std::int64_t other = 0; other < in_parts; ++other)
-              parts.push_back(sums[std::size_t(transposed ? plan_.tile(group, other, part, z)
+              terms.push_back(sums[std::size_t(transposed ? plan_.tile(group, other, part, z)
                                                           : plan_.tile(group, part, other, z))]
                                   .part(at, at + row.size()));
-            detail::add_sum<float, T>(g, reduce, parts, row);
+            detail::add_sum<float, T>(g, reduce, terms, row);
             at += row.size();
           }
         }
-    return sequence(
-        {copy(std::move(x_from), std::move(x_to), name_ + ": exchange X"), at_home, there, execute(reduce)});
+    return execute(reduce);
   }
 
-  /// Moves what belongs to the buckets from tile to tile: from home to the first buffer, then between the
-  /// two, computing on what has arrived. State: steps left, position, moves around a corner, parity, whether
-  /// there is a step.
-  program travel(graph& g, std::vector<slice> home, std::vector<slice> first, std::vector<slice> second,
-                 program on_first, program on_second) const {
-    const auto begin =
-        control(g, ": begin travel", {in(steps_), out(state_)}, [](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(1);
-          s[0] = f.in<std::int32_t>(0)[0], s[1] = 0, s[2] = 0, s[3] = 0, s[4] = 0;
-          return std::int64_t(12);
-        });
-    const auto next =
-        control(g, ": next step of travel", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(0);
-          s[4] = s[0] > 0;
-          if (s[4]) --s[0], ++s[1], s[2] = s[1] % ys == 0, s[3] = 1 - s[3];
-          return std::int64_t(20);
-        });
-    const slice is_step = state_.part(4, 5);
-    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
-      return if_nonzero(state_.part(2, 3), shift(from, to, 1, true), shift(from, to, 1, false));
-    };
-    const program second_step = if_nonzero(is_step, sequence({go(first, second), on_second}), {});
-    const program loop =
-        repeat_while(next, is_step, sequence({go(second, first), on_first, next, second_step}));
-    return sequence(
-        {begin, next,
-         if_nonzero(is_step, sequence({go(home, first), on_first, next, second_step, loop}), {})});
-  }
-
-  /// The way back, and home: parity says in which buffer the last step ended.
-  program travel_back(graph& g, std::vector<slice> home, std::vector<slice> first,
-                      std::vector<slice> second) const {
-    const auto begin =
-        control(g, ": begin the way back", {in(steps_), out(state_)}, [](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(1);
-          s[4] = f.in<std::int32_t>(0)[0] > 0;
-          s[0] = s[1];
-          return std::int64_t(12);
-        });
-    const auto next =
-        control(g, ": next step back", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(0);
-          s[4] = s[1] > 0;
-          if (s[4]) s[2] = s[1] % ys == 0, --s[1], s[3] = 1 - s[3];
-          return std::int64_t(20);
-        });
-    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
-      return if_nonzero(state_.part(2, 3), shift(from, to, -1, true), shift(from, to, -1, false));
-    };
-    // Parity 1: what travels is in the first buffer. It has changed for the step that begins.
-    const program back = if_nonzero(state_.part(3, 4), go(second, first), go(first, second));
-    const std::vector<slice> result{home[1]};
-    const program arrive = if_nonzero(state_.part(3, 4), copy({first[1]}, result, name_ + ": arrive"),
-                                      copy({second[1]}, result, name_ + ": arrive"));
-    return sequence({begin, if_nonzero(state_.part(4, 5),
-                                       sequence({repeat_while(next, state_.part(4, 5), back), arrive}), {})});
-  }
-
-  program control(graph& g, char const* what, std::vector<field> fields, codelet code) const {
-    const compute_set set = g.add_compute_set(name_ + what);
-    g.add_vertex(set, control_, g.add_codelet(std::move(code)), std::move(fields), runs_on::worker);
-    return execute(set);
-  }
-
-  /// Every tile's share of `from` to the next tile's of `to`, around the grid.
-  program shift(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by,
-                bool around_corner) const {
-    std::vector<slice> source, destination;
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::int64_t each = from[i].size() / plan_.tiles();
-      std::vector<slice> of_tile(std::size_t(plan_.tiles()));
-      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-        const std::int64_t x = around_corner ? (px + plan_.x - by) % plan_.x : px,
-                           y = (py + plan_.y - by) % plan_.y;
-        of_tile[std::size_t(plan_.tile(group, px, py, pz))] = own(from[i], plan_.tile(group, x, y, pz), each);
-      });
-      source.insert(source.end(), of_tile.begin(), of_tile.end());
-      destination.push_back(to[i]);
-    }
-    return copy(std::move(source), std::move(destination), name_ + ": travel");
+  slice travelling_tables(graph& g) const {
+    return of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary);
   }
 
   program clear_floats(graph& g, slice all, std::int64_t each, char const* what) const {
@@ -333,25 +266,16 @@ template <element T> class dynamic_product {
       return codelets::zeroing(on, std::int64_t(to.size_bytes()));
     });
     for (std::int64_t t = 0; t < plan_.tiles(); ++t)
-      g.add_vertex(set, int(t), code, {out(own(all, int(t), each))});
+      g.add_vertex(set, int(t), code, {out(detail::slice_of_tile(all, int(t), each))});
     return execute(set);
   }
 
   template <class E> slice of_tiles(graph& g, char const* what, std::int64_t each, lifetime lives) const {
     const slice all = g.template add_variable<E>(name_ + ": " + what, plan_.tiles() * each, lives);
-    for (std::int64_t t = 0; t < plan_.tiles(); ++t) g.map(own(all, int(t), each), int(t));
+    for (std::int64_t t = 0; t < plan_.tiles(); ++t) g.map(detail::slice_of_tile(all, int(t), each), int(t));
     return all;
   }
-  static slice own(slice all, int tile, std::int64_t each) {
-    return all.part(tile * each, (tile + 1) * each);
-  }
 
-  template <class Visit> void for_each_tile(Visit&& visit) const {
-    for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
-      for (std::int64_t py = 0; py < plan_.y; ++py)
-        for (std::int64_t pz = 0; pz < plan_.z; ++pz)
-          for (std::int64_t px = 0; px < plan_.x; ++px) visit(group, px, py, pz);
-  }
   std::pair<std::int64_t, std::int64_t> columns(std::int64_t z) const {
     const std::int64_t n = plan_.shape.n;
     return {std::min(n, z * plan_.n_each()), std::min(n, (z + 1) * plan_.n_each())};
@@ -388,8 +312,8 @@ template <element T> class dynamic_product {
   dynamic_plan plan_;
   std::string name_;
   std::int64_t words_ = 0, numbers_ = 0;  // of a bucket
-  slice tables_, values_, steps_, state_;
-  int control_ = 0;
+  slice tables_, values_;
+  detail::bucket_travel travel_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
