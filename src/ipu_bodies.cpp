@@ -28,6 +28,7 @@
 #include <tessera/ipu/popsparse/static_cost.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>
 #include <tessera/ipu/profile.hpp>
+#include <tessera/ipu/report/pictures.hpp>
 #include <tessera/ipu/report/report.hpp>
 #include <tessera/ipu/report/report_page.hpp>
 #include <tessera/ipu/runs/machine.hpp>

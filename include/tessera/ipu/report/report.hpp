@@ -79,13 +79,15 @@ TESSERA_BODY std::string short_time(double seconds) {
   return short_number(seconds * 1e6, "µs");
 }
 
-}  // namespace detail
+struct text_lines {
+  std::string all;
+  void operator()(std::string const& text) { all += text + '\n'; }
+};
 
-TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
-  using namespace detail;
+/// Time, speed, traffic and balance.
+TESSERA_BODY std::string overview(profile const& p) {
   const double all = double(p.cycles());
-  std::string out;
-  const auto line = [&](std::string const& text) { out += text + '\n'; };
+  text_lines line;
   line(message(p.name.empty() ? "A run" : p.name, " on ", p.on.name, ": ", p.on.tiles,
                p.on.measured ? " threads" : " tiles"));
   for (auto const& remark : p.remarks) line("  ! " + remark);
@@ -113,6 +115,13 @@ TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
   if (p.estimated_cycles() > 0)
     line("  estimated   " + percent(double(p.estimated_cycles()), all) +
          " of the cycles, by counted instructions (marked *)");
+  return line.all;
+}
+
+/// A table of the longest steps.
+TESSERA_BODY std::string table_of_steps(profile const& p, std::size_t most_steps) {
+  const double all = double(p.cycles());
+  text_lines line;
   line("");
   line("  " + padded("step", 46) + padded("cycles", 12, true) + padded("share", 9, true) +
        padded("times", 7, true) + padded("FLOP/cycle", 12, true));
@@ -132,33 +141,44 @@ TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
                     : "",
                 12, true));
   }
-  if (!p.memory.empty()) {
-    const std::size_t fullest = p.fullest_tile();
-    line("");
-    line("  memory      tile " + std::to_string(fullest) + " is the fullest: " +
-         short_bytes(double(p.peak(fullest))) + " of " + short_bytes(double(p.on.bytes_per_tile)) + ", " +
-         short_bytes(double(p.always_live(fullest))) + " always live");
-    for (std::size_t k = 0; k < storage_kinds; ++k)
-      if (p.memory_of(storage(k)) > 0)
-        line("  " + padded(name_of(storage(k)), 20) +
-             padded(short_bytes(double(p.memory_of(storage(k)))), 12, true) + " on all tiles" +
-             padded(short_bytes(double(p.memory[fullest][k])), 12, true) + " on the fullest");
-    std::vector<std::size_t> by_peak(p.memory.size());
-    for (std::size_t t = 0; t < by_peak.size(); ++t) by_peak[t] = t;
-    std::sort(by_peak.begin(), by_peak.end(), [&](std::size_t a, std::size_t b) {
-      return p.peak(a) != p.peak(b) ? p.peak(a) > p.peak(b) : a < b;
-    });
-    std::string fullest_tiles;
-    for (std::size_t i = 0; i < std::min<std::size_t>(by_peak.size(), 5); ++i)
-      fullest_tiles +=
-          message(i > 0 ? ", " : "", by_peak[i], " (", short_bytes(double(p.peak(by_peak[i]))), ")");
-    line("  fullest tiles       " + fullest_tiles);
-    std::int64_t most = 0;
-    for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
-    if (most > 0)
-      line("  peak of liveness    " + padded(short_bytes(double(most)), 12, true) + " on all tiles");
-  }
-  return out;
+  return line.all;
+}
+
+/// What the fullest tile holds, and all tiles together.
+TESSERA_BODY std::string table_of_memory(profile const& p) {
+  if (p.memory.empty()) return {};
+  text_lines line;
+  const std::size_t fullest = p.fullest_tile();
+  line("");
+  line("  memory      tile " + std::to_string(fullest) + " is the fullest: " +
+       short_bytes(double(p.peak(fullest))) + " of " + short_bytes(double(p.on.bytes_per_tile)) + ", " +
+       short_bytes(double(p.always_live(fullest))) + " always live");
+  for (std::size_t k = 0; k < storage_kinds; ++k)
+    if (p.memory_of(storage(k)) > 0)
+      line("  " + padded(name_of(storage(k)), 20) +
+           padded(short_bytes(double(p.memory_of(storage(k)))), 12, true) + " on all tiles" +
+           padded(short_bytes(double(p.memory[fullest][k])), 12, true) + " on the fullest");
+  std::vector<std::size_t> by_peak(p.memory.size());
+  for (std::size_t t = 0; t < by_peak.size(); ++t) by_peak[t] = t;
+  std::sort(by_peak.begin(), by_peak.end(), [&](std::size_t a, std::size_t b) {
+    return p.peak(a) != p.peak(b) ? p.peak(a) > p.peak(b) : a < b;
+  });
+  std::string fullest_tiles;
+  for (std::size_t i = 0; i < std::min<std::size_t>(by_peak.size(), 5); ++i)
+    fullest_tiles +=
+        message(i > 0 ? ", " : "", by_peak[i], " (", short_bytes(double(p.peak(by_peak[i]))), ")");
+  line("  fullest tiles       " + fullest_tiles);
+  std::int64_t most = 0;
+  for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
+  if (most > 0)
+    line("  peak of liveness    " + padded(short_bytes(double(most)), 12, true) + " on all tiles");
+  return line.all;
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
+  return detail::overview(p) + detail::table_of_steps(p, most_steps) + detail::table_of_memory(p);
 }
 
 TESSERA_BODY io::json to_json(profile const& p) {
