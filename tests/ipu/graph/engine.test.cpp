@@ -159,43 +159,6 @@ TEST_CASE("engine: vertices that race are refused by name") {
         std::string::npos);
 }
 
-/// Whether two uses race, by the definition.
-bool races(ipu::detail::use const& a, ipu::detail::use const& b) {
-  return a.by != b.by && (a.writes || b.writes) && a.of.variable == b.of.variable &&
-         std::max(a.of.first, b.of.first) < std::min(a.of.last, b.of.last);
-}
-/// The number of sets of at most `most` uses, of `variables` with `size` elements each by three vertices, in
-/// which a race is found though there is none, or is not, or is none.
-long wrong_verdicts(int variables, std::int64_t size, std::size_t most) {
-  std::vector<ipu::detail::use> kinds, chosen, all;
-  for (int v = 0; v < variables; ++v)
-    for (std::int64_t first = 0; first < size; ++first)
-      for (std::int64_t last = first + 1; last <= size; ++last)
-        for (std::size_t by = 0; by < 3; ++by)
-          for (const bool writes : {false, true}) kinds.push_back({{v, first, last}, by, writes});
-  long wrong = 0;
-  const auto extend = [&](auto const& self, std::size_t from, bool any) -> void {
-    for (std::size_t k = from; k < kinds.size(); ++k) {
-      bool races_now = any;
-      for (auto const& u : chosen) races_now |= races(u, kinds[k]);
-      chosen.push_back(kinds[k]);
-      all.assign(chosen.rbegin(), chosen.rend());
-      const auto found = ipu::detail::find_race(all);
-      wrong += found ? !races(found->one, found->other) : races_now;
-      if (chosen.size() < most) self(self, k, races_now);
-      chosen.pop_back();
-    }
-  };
-  extend(extend, 0, false);
-  return wrong;
-}
-
-TEST_CASE("engine: a race is found in a set of ranges if and only if two of them race") {
-  CHECK(wrong_verdicts(1, 3, 4) == 0);
-  CHECK(wrong_verdicts(1, 5, 3) == 0);  // three ranges, whose six ends have any order
-  CHECK(wrong_verdicts(2, 2, 3) == 0);
-}
-
 TEST_CASE("engine: a race behind a longer use of the same vertex is refused by name") {
   graph g(ipu::bow());
   const auto v = g.add_variable<std::int32_t>("v", 10);
@@ -271,22 +234,6 @@ TEST_CASE("engine: what the host gives must have the size and the kind of the va
   const auto x = other.add_variable<float>("x", 3), y = other.add_variable<float>("y", 2);
   other.map(x, 0), other.map(y, 1);
   CHECK_THROWS_AS(engine(std::move(other), copy({x}, {y}), 1), shape_error);
-}
-
-TEST_CASE("exchange: a tile receives 4 bytes a cycle, neighbours share, senders send once") {
-  const target on = ipu::bow();
-  const auto cycles = [&](std::vector<ipu::transfer> all) {
-    return ipu::schedule_exchange(on, std::move(all)).cycles;
-  };
-  CHECK(cycles({{0, 100, 0, 0, 400}}) == 100);
-  CHECK(cycles({{0, 100, 0, 0, 400}, {1, 101, 0, 0, 400}}) == 100);  // other data: side by side
-  CHECK(cycles({{0, 100, 0, 0, 400}, {1, 100, 0, 0, 400}}) == 100);  // received in 50, sent in 100
-  CHECK(cycles({{0, 100, 0, 0, 400}, {0, 102, 0, 400, 400}, {1, 100, 0, 0, 400}, {1, 102, 0, 400, 400}}) ==
-        100);
-  CHECK(cycles({{0, 100, 0, 0, 400}, {7, 100, 0, 0, 400}, {9, 100, 0, 0, 400}}) == 100);  // one broadcast
-  const auto merged = ipu::schedule_exchange(on, {{0, 100, 0, 0, 40}, {0, 100, 40, 40, 60}});
-  CHECK(merged.transfers.size() == 1);
-  CHECK(merged.bytes == 100);
 }
 
 }}  // namespace engine_test

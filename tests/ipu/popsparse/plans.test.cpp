@@ -12,7 +12,6 @@
 #include <tessera/ipu/popsparse/dense_plan.hpp>
 #include <tessera/ipu/popsparse/dynamic_load.hpp>
 #include <tessera/ipu/popsparse/dynamic_plan.hpp>
-#include <tessera/ipu/popsparse/plan_cache.hpp>
 #include <tessera/ipu/popsparse/static_plan.hpp>
 #include <tessera/ipu/report/report.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
@@ -178,19 +177,6 @@ TEST_CASE("ipu options: names and defaults are popsparse's, unknown ones are ref
   CHECK_THROWS_AS(ipu::dynamic_options::from({{"doGradAPass", "maybe"}}), option_error);
   CHECK_THROWS_AS(ipu::dynamic_options::from({{"partialsType", "double"}}), option_error);
   CHECK_THROWS_AS(ipu::static_options::from({{"nSplit", "x"}}), option_error);
-}
-
-TEST_CASE("ipu plans: a cache makes each plan once") {
-  ipu::plan_cache cache(ipu::bow());
-  const pattern p = random_pattern(16, 16, 0.3, 1), q = random_pattern(16, 16, 0.3, 2);
-  auto const& first = cache.fixed({256, 256, 16}, p, 16, precision::half);
-  cache.fixed({256, 256, 16}, q, 16, precision::half);
-  cache.dynamic({256, 256, 16}, p.blocks(), 16, precision::half);
-  cache.dense({256, 256, 16}, precision::half);
-  CHECK(&cache.fixed({256, 256, 16}, p, 16, precision::half) == &first);
-  CHECK(cache.size() == 4);
-  cache.fixed({256, 256, 16}, p, 16, precision::half, {.bands = 2});
-  CHECK(cache.size() == 5);
 }
 
 TEST_CASE("ipu plans: overflow goes to buckets that come by first, or to those with the most room") {
