@@ -68,12 +68,12 @@ int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, 
 int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
                                       precision of);
 
-/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
+/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles for 8 bytes.
 int64_t gather(target const& on, int64_t rows, int64_t row_bytes);
 
 /// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
 /// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
-///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
+///   operations   of arithmetic, in numbers; bytes   that are moved
 int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
                     precision of);
 

@@ -22,7 +22,7 @@ struct transfer {
   std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
 };
 
-/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
+/// An exchange whose schedule is fixed: transfers in the order of their receivers, and the cycles they take.
 struct exchange_schedule {
   std::vector<transfer> transfers;             // by receiver
   std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
@@ -34,8 +34,8 @@ struct exchange_schedule {
   bool waits() const { return bytes > 0; }  // for other tiles
 };
 
-/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
-/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
+/// Cycles in which each tile receives the pieces that it wants; pieces that two neighbours want come at twice
+/// the rate. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
 template <class Piece>
 std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
   const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
@@ -60,9 +60,9 @@ std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::
   return cycles;
 }
 
-/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
-/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
-/// workers.
+/// The schedule of transfers. A tile receives `exchange_bytes_per_cycle`, and bytes that its neighbour
+/// receives too at twice the rate. A tile sends at the rate of one receiver, once for all. Transfers within a
+/// tile are copies by its workers.
 exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
 
 #ifdef TESSERA_BODY

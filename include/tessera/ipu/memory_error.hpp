@@ -14,8 +14,8 @@ class memory_error : public error {
   using error::error;
 };
 
-/// What happens to a program or a run that does not fit: it ends before anything is computed, or is computed
-/// all the same, with a remark in its profile.
+/// The fate of a program or a run that does not fit: it ends before anything is computed, or is computed with
+/// a remark in its profile.
 enum class overflow : std::uint8_t { refused, charged };
 
 }}}  // namespace tessera::TESSERA_ISA::ipu

@@ -61,7 +61,7 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
-  std::vector<comparison> compared;                             // by whoever knows other ways
+  std::vector<comparison> compared;                             // by the caller
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;

@@ -34,8 +34,8 @@ struct target {
 
   int load_bytes_per_cycle = 8;  // 64-bit datapath; 16 from interleaved memory (poplibs, ConvModel.cpp)
   int store_bytes_per_cycle = 8;
-  double exchange_bytes_per_cycle =
-      4;                             // received by a tile; Bow: 11 TB/s all to all / 1472 / 1.85 GHz = 4.04
+  /// Received by a tile. Bow: 11 TB/s from all to all (data sheet) / 1472 / 1.85 GHz = 4.04.
+  double exchange_bytes_per_cycle = 4;
   bool pairs_share_exchange = true;  // two neighbours that receive the same data receive it at twice the rate
   int coefficient_bytes_per_cycle = 8;  // into the multiplier's registers (poplibs, StaticMatMulPartitioner)
 
@@ -43,7 +43,8 @@ struct target {
   // 16 multiply-adds a cycle, and 32 where half is summed in float.
   int units_half = 16, units_half_in_float = 8, units_single = 16;
 
-  // Not in a data sheet: constants of a third-party compiler for this machine, and of Jia et al.
+  // Not in a data sheet: constants of a third-party compiler for this machine, in Rust, and of Jia et al. The
+  // sync is the least certain (docs/results.md).
   int sync_cycles = 600;           // from the last tile's end of compute to the first byte
   int launch_cycles = 11;          // a supervisor starts its workers
   int exchange_message_bytes = 8;  // of code in the sender's and in the receiver's memory, for each message

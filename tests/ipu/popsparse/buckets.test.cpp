@@ -58,7 +58,7 @@ TEST_CASE("ipu buckets: a pattern and its values come back as they were, with ov
     overflows += moves.size();
     return moves.size();
   };
-  for (const std::uint64_t seed : {1, 2, 3, 4}) {
+  for (const std::uint64_t seed : {1u, 2u, 3u, 4u}) {
     check(random_pattern(21, 16, 0.3, seed), false);
     CHECK(check(random_pattern(21, 16, 0.3, seed), true) >= 12);  // of all parts
     CHECK(check(lumpy(seed), false) > 1);
@@ -67,7 +67,7 @@ TEST_CASE("ipu buckets: a pattern and its values come back as they were, with ov
 }
 
 TEST_CASE("ipu load: buckets travel to the farthest part that has their blocks") {
-  for (const std::uint64_t seed : {1, 2, 3, 4})
+  for (const std::uint64_t seed : {1u, 2u, 3u, 4u})
     for (const bool for_speed : {true, false}) {
       const pattern stored = lumpy(seed);
       ipu::dynamic_plan plan = tight_plan(stored);

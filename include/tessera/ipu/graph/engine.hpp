@@ -35,7 +35,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 class engine {
  public:
   /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
-  /// memory is too small; with overflow::charged it is only remarked.
+  /// memory is too small; with overflow::charged the profile has a remark instead.
   engine(graph of, program runs, int threads = exec::available_threads(),
          overflow too_much = overflow::refused);
 
@@ -65,12 +65,12 @@ class engine {
  private:
   static constexpr std::size_t most_fields = 16;
 
-  // In place, or in a buffer that exchange fills or empties.
+  /// A field in place, or in a buffer that exchange fills or empties.
   struct resolved_field {
     int buffer = -1;    // item of the memory plan, or
     int variable = -1;  // a variable's interval,
     std::size_t interval = 0;
-    std::int64_t skipped = 0, bytes = 0;  // bytes of it before the field, and of the field
+    std::int64_t skipped = 0, bytes = 0;  // of the interval before the field, and of the field
     std::int64_t offset = 0;              // in the tile's memory, once it is placed
   };
   struct piece {
@@ -97,7 +97,7 @@ class engine {
     double multiplies = 0;
   };
 
-  /// Gives every execution its time, and tells the planner who touches what and when.
+  /// Gives every step its time, and tells the planner which variables it touches.
   void walk(program const& p, detail::memory_planner& planner) {
     using kind = program::kind;
     switch (p->is) {
@@ -262,7 +262,7 @@ class engine {
 
   void run(program const& p);
 
-  /// The tile of the flag tells all others.
+  /// The value of a flag, which its tile tells all others.
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);

@@ -28,7 +28,7 @@ struct slice {
   std::int64_t first = 0, last = 0;
 
   std::int64_t size() const { return last - first; }
-  /// Elements [from, to) of these. Throws shape_error outside them.
+  /// Elements [from, to) of this slice. Throws shape_error outside of it.
   slice part(std::int64_t from, std::int64_t to) const {
     if (from < 0 || to < from || to > size())
       throw shape_error(message("[ipu::slice::part] elements ", from, " to ", to, " of ", size()));
@@ -69,8 +69,8 @@ class ports {
   std::span<std::span<std::byte> const> fields_;
 };
 
-/// What a vertex does, and the cycles it takes: a worker's instructions, or the cycles of a tile of which it
-/// uses all workers. It touches its fields alone.
+/// The work of a vertex, and its cycles: instructions of one worker, or the cycles of a tile whose workers it
+/// uses all. It touches its fields alone.
 using codelet = std::function<std::int64_t(target const&, ports const&)>;
 
 enum class runs_on : std::uint8_t { worker, tile };

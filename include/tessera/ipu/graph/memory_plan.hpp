@@ -70,7 +70,7 @@ struct memory_layout {
   }
 };
 
-/// Collects what must be in memory and when, and places it.
+/// Collects the variables and buffers that are in memory at each time, and places them.
 class memory_planner {
  public:
   explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
@@ -79,7 +79,7 @@ class memory_planner {
 
   std::int64_t next_time() { return time_++; }
   void touch(slice s, std::int64_t now, bool writes);
-  /// What a loop touches and does not make anew lives as long as the loop.
+  /// A variable that a loop touches, and does not write whole before, lives as long as the loop.
   void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
 
   int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
@@ -95,8 +95,8 @@ class memory_planner {
     bool begins_whole = false;  // the first touch writes all of it
   };
 
-  /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
-  /// lives.
+  /// Items that live always come first; of the others the largest, at the lowest offset that is free while
+  /// it lives.
   void place_items();
 
   void measure();

@@ -12,8 +12,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// What a machine does, in order: a cheap value; a program that stands in several places is one function, and
-/// called.
+/// The steps of a machine, in order. Copies share their steps: a program that stands in several places is a
+/// function that is called there.
 class program {
  public:
   enum class kind : std::uint8_t { sequence, execute, copy, repeat, repeat_while, if_nonzero };
@@ -38,7 +38,7 @@ class program {
     return program({.is = kind::sequence, .parts = std::move(parts)});
   }
   friend program execute(compute_set set) { return program({.is = kind::execute, .set = set}); }
-  /// Copies slices to as many elements of others, all at the same time. They must not overlap.
+  /// Copies slices to as many elements of others, all at once. They must not overlap.
   friend program copy(std::vector<slice> from, std::vector<slice> to, std::string name) {
     return program({.is = kind::copy, .from = std::move(from), .to = std::move(to), .name = std::move(name)});
   }

@@ -35,7 +35,7 @@ class farthest_uses {
       second_ = &u;
     }
   }
-  /// A use by another user that meets u, which begins no earlier than any of them; or null.
+  /// A use by another user that meets u, which begins no earlier than any use that was added; or null.
   use const* meeting(use const& u) const {
     use const* const other = first_ && first_->by == u.by ? second_ : first_;
     return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
@@ -53,11 +53,12 @@ std::optional<race> find_race(std::vector<use>& all);
 
 [[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+/// Throws option_error if two vertices of a set write an element, or one writes an element that another
+/// reads.
 void refuse_races(graph const& of, graph::set_of_vertices const& set);
 
-/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
-/// that are read first.
+/// Throws option_error if a copy writes an element twice, or one that it reads. The message counts the slices
+/// that are read, and then the slices that are written.
 void refuse_races(graph const& of, program::node const& copy);
 
 #ifdef TESSERA_BODY

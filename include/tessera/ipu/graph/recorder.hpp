@@ -24,7 +24,7 @@ class recorder {
         profile_.peaks[t] += plan.by_kind[t][std::size_t(kind)];
   }
 
-  /// What `run` records is the profile, whether it ends or throws.
+  /// The profile has the steps that `run` records, whether it ends or throws.
   template <class Run> void record_run(Run&& run) {
     recorded_ = 0, profile_.liveness.clear();
     const auto forget_run_before = [this] {
@@ -46,11 +46,11 @@ class recorder {
     now.by_tile.clear(), now.multiplies = 0, now.bytes = 0, now.estimated = false;
     return now;
   }
-  /// What is live in the steps since liveness was last known.
+  /// The bytes that are live in all steps since the last call.
   void live(live_bytes now) {
     while (profile_.liveness.size() < recorded_) profile_.liveness.push_back(now);
   }
-  /// What was live is live up to the exchange that was just recorded, and its sync.
+  /// Steps before the exchange that was just recorded, and before its sync, have the bytes of the last call.
   void live_up_to_exchange() {
     auto& known = profile_.liveness;
     while (known.size() + 2 < recorded_) known.push_back(known.empty() ? live_bytes{} : known.back());

@@ -21,7 +21,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// Which entries of a block on the diagonal take part, as popsparse names what is zeroed.
+/// The entries of a block on the diagonal that are zeroed, as popsparse names them.
 enum class sub_block_mask : std::uint8_t { none, zero_upper_triangle, zero_lower_triangle };
 
 /// Softmax along each row over the entries of stored blocks only, and its gradient (popsparse, experimental).

@@ -67,6 +67,7 @@ class bucket_travel {
     const auto i = std::int64_t(offset / sizeof(std::int32_t));
     return state_.part(i, i + 1);
   }
+  /// A vertex of a few scalar instructions on the tile that steers; their number is an estimate.
   program steer(graph& g, char const* what, std::vector<field> fields, codelet code) const;
   /// One step: by +1 away from home, by -1 back.
   program step(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by) const {

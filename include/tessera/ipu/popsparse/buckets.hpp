@@ -44,7 +44,7 @@ struct blocks_of_part {
   std::vector<block_in_part> blocks;
 };
 
-/// For each part of W what its buckets hold: the part's own blocks first, then blocks of parts that overflow.
+/// The blocks in the buckets of each part of W: the part's own first, then blocks of parts that overflow.
 std::vector<std::vector<blocks_of_part>> deal_blocks(dynamic_plan const& p, pattern const& stored,
                                                      std::vector<bucket_overflow> const& moves);
 
@@ -110,7 +110,7 @@ template <element T> class bucket_writer {
 
 /// Sorts the blocks of a pattern into the buckets of a plan, for each group one pattern and its values.
 /// Throws option_error for more blocks than planned, an overflow without place, or a table that is too small;
-/// each says which head-room would do.
+/// the message says which head-room would do.
 template <element T>
 buckets<T> fill_buckets(dynamic_plan const& p, std::span<pattern const> stored,
                         std::span<std::span<T const> const> values) {
@@ -185,7 +185,8 @@ template <element T> struct pattern_and_values {
   std::vector<T> values;  // by slot
 };
 
-/// The pattern and the values of one group. Throws option_error for tables that are none of this plan.
+/// The pattern and the values of one group. Throws shape_error for sizes, and option_error for tables, that
+/// are not those of the plan.
 template <element T, class Number>
 pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16_t const> tables,
                                     std::span<Number const> values, std::int64_t group = 0) {

@@ -170,7 +170,7 @@ template <element T> class dense_product {
             if (const range rows = rows_of(serial, pm); rows.size() > 0 && columns_of(pn).size() > 0)
               visit(group, pm, pn, rows);
   }
-  /// The elements of part (rows, pn) of Y that tile pk of those with partial sums adds up: row by row.
+  /// The elements of part (rows, pn) of Y that tile pk of the tiles with partial sums adds up, row by row.
   std::vector<slice> share_of_result(slice y, std::int64_t group, range rows, std::int64_t pn,
                                      std::int64_t pk) const {
     const range columns = columns_of(pn), own = part_of(rows.size() * columns.size(), plan_.k_parts, pk);

@@ -15,7 +15,7 @@
 #include <tessera/ipu/target.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-// What a pattern puts on a dynamic plan: how full its buckets are, and how far they have to travel.
+// The load of a pattern on a dynamic plan: how full its buckets are, and how far they have to travel.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
@@ -53,8 +53,8 @@ inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern co
 
 namespace detail {
 
-/// Puts what does not fit into the buckets that come by first, or into those with the most room; the largest
-/// overflow first.
+/// Puts blocks that do not fit into the buckets that come by first, or into the buckets with the most room;
+/// the largest overflow first.
 TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
                                           std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
   const bool spill_all = how.force_bucket_spills;
@@ -85,7 +85,7 @@ TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& block
     };
     if (how.optimise_for_speed) {
       for (std::int64_t steps = 1; steps < xs * ys && left > 0; ++steps) {
-        // A bucket that has travelled so far came from there.
+        // A bucket that comes by after `steps` came from there.
         const std::int64_t dx = steps / ys, dy = steps % ys;
         put((x + xs - dx) % xs * ys + (y + ys - dy) % ys, steps);
       }

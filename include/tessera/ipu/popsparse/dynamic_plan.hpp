@@ -18,8 +18,8 @@
 
 // The dynamic product: only the shape, the block and the most blocks are known when the product is planned.
 // Rows of W are cut into x parts, columns into y, columns of X into z; a tile computes one of each and owns a
-// bucket for blocks of its part of W. What a bucket cannot take is put into another one, and buckets travel
-// around the grid of tiles until all have met their blocks (poplibs, FullyConnectedPlan.cpp and
+// bucket for blocks of its part of W. Blocks that a bucket cannot take are put into another, and buckets
+// travel around the grid of tiles until all have met their blocks (poplibs, FullyConnectedPlan.cpp and
 // SparsePartitionerImpl.cpp).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
@@ -47,10 +47,10 @@ struct dynamic_plan {
         for (std::int64_t pz = 0; pz < z; ++pz)
           for (std::int64_t px = 0; px < x; ++px) visit(group, px, py, pz);
   }
-  std::int64_t rows_each() const { return ceil_div(ceil_div(shape.m, std::int64_t(block)), x); }  // of blocks
-  std::int64_t columns_each() const {
-    return ceil_div(ceil_div(shape.k, std::int64_t(block)), y);
-  }  // of blocks
+  /// Rows of blocks of a part.
+  std::int64_t rows_each() const { return ceil_div(ceil_div(shape.m, std::int64_t(block)), x); }
+  /// Columns of blocks of a part.
+  std::int64_t columns_each() const { return ceil_div(ceil_div(shape.k, std::int64_t(block)), y); }
   std::int64_t n_each() const { return ceil_div(shape.n, z); }
   std::int64_t bucket_bytes() const {
     return bucket_blocks * block * block * bytes_of(of) + bucket_words * 2;
@@ -158,8 +158,7 @@ TESSERA_BODY cost_estimate cost_of_product(target const& on, dynamic_plan const&
     return codelets::dynamic_multiply(on, rows * split, blocks * split * split, n, int(kernel), p.of,
                                       p.options.partials, subgroups, transposed);
   };
-  // The buckets of a part share its blocks; some of few blocks have one more than the others, which may have
-  // none.
+  // The buckets of a part share its blocks: some have one more than the others, which may have none.
   const auto of_all_buckets = [&] {
     const int64_t each = load.blocks / p.z, with_more = load.blocks % p.z, rows = ceil_div(load.rows, p.z);
     return with_more * multiply(rows, each + 1, 1) + (p.z - with_more) * multiply(rows, each, 1);

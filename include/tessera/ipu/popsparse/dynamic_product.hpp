@@ -92,7 +92,7 @@ template <element T> class dynamic_product {
               set, tile, code,
               {in(detail::slice_of_tile(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
                in(part_rows(x, group, py, z, true)), out(detail::slice_of_tile(to, tile, numbers_))},
-              runs_on::tile, double(plan_.bucket_blocks * plan_.block * plan_.block) * double(width) / 1.3);
+              runs_on::tile, double(numbers_) * double(width) / (1 + plan_.options.oversize));
         });
         all.push_back(execute(set));
       }
@@ -163,7 +163,7 @@ template <element T> class dynamic_product {
   }
 
  private:
-  /// What the tiles of a product hold, by tile: their parts of X, which stay while buckets travel, and sums.
+  /// Variables of a product, by tile: the tile's part of X, which stays while buckets travel, and its sums.
   struct parts_of_tiles {
     std::vector<slice> x, sums;
     std::vector<slice> from;  // where the parts of X are, in order

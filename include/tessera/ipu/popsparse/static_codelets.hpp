@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
-/// out (rows x columns of a share) = blocks times x. Table: rows, then for each row the number of its blocks
-/// and their columns among those of the share.
+/// out (rows x columns of a share) = blocks times x. Table: the number of rows, then for each row the number
+/// of its blocks, and the place of each among the share's columns.
 template <element T>
 std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::int64_t columns,
                              bool transposed_blocks) {

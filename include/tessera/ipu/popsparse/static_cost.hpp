@@ -75,7 +75,7 @@ TESSERA_BODY cost_estimate static_cost(target const& on, product_shape const& sh
   cost_estimate c;
   const int64_t x_bytes = most.columns * block * most.n * bytes;
   // Rows of X go to many tiles of a band at once. Sent to all, a tile waits for the whole band, at a pair's
-  // rate; sent to those that need them, it receives its own rows at a tile's rate.
+  // rate; sent to the tiles that need them, it receives its own rows at a tile's rate.
   const int64_t broadcast = on.exchange_cycles(double(most.band_columns * block * most.n * bytes), true);
   c.add("exchange X", activity::exchange, broadcast);
   const int64_t value_bytes = most.blocks * block * block * bytes;

@@ -23,7 +23,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// Blocks of one tile: `slots` of the plan's order, for columns [n_first, n_last) of X.
+/// Blocks of one tile, a range of the plan's order, for columns [n_first, n_last) of X.
 struct static_share {
   int tile;
   std::int64_t band, n_first, n_last;
@@ -78,8 +78,8 @@ static_load count_shares(pattern const& stored, static_plan& plan);
 }  // namespace detail
 
 /// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
-/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
-/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
+/// and of parts of n (at most 32), and estimates rows, columns and partial sums of a tile as if blocks were
+/// uniformly random, mean and one standard deviation; the plan that is taken is counted exactly.
 ///   stored   the pattern of W, a grid of m / block x k / block
 /// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
 /// if the grid is not that of the shape.
@@ -209,7 +209,7 @@ TESSERA_BODY static_load count_shares(pattern const& stored, static_plan& plan) 
   return most;
 }
 
-/// What the planner knows of a pattern: its blocks as if they were uniformly random.
+/// A pattern as the planner sees it: its blocks as if they were uniformly random.
 struct uniform_pattern {
   std::vector<std::int64_t> blocks_of;  // each column of blocks, in the order of the plan
   std::int64_t blocks = 0;

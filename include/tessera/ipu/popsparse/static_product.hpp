@@ -24,7 +24,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
 ///   values   blocks in the order of the plan: order[i] is the slot of block i. Where W is the transpose of
-///            another matrix, they are that one's, and read transposed
+///            another matrix, they are the other's, and read transposed
 template <element T> class static_product {
  public:
   /// With values of its own.

@@ -45,8 +45,8 @@ std::vector<drawn_step> drawn_steps(profile const& p);
 std::string names_above(std::vector<drawn_step> steps, double width);
 /// Quarters of the time, each below its place in its step.
 std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y);
-/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
-/// slowest was done.
+/// Time from left to right, tiles from top to bottom: in each step the time that each tile took, and pale the
+/// time until the slowest was done.
 std::string step_trace(profile const& p);
 
 std::string liveness_curve(profile const& p);

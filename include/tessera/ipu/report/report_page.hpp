@@ -20,7 +20,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 namespace detail {
 
-/// The begin of a page, to its headline.
+/// A page up to its headline.
 std::string page_begin(std::string const& title);
 std::string card(std::string const& value, std::string const& what);
 std::string colour_of(activity a);

@@ -16,7 +16,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
 /// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
-/// such pages, so what is charged for them does not depend on where the host puts them.
+/// such pages, so their charge does not depend on where the host puts them.
 class homes {
  public:
   static constexpr std::int64_t page_bytes = 256;
@@ -69,7 +69,7 @@ class homes {
     if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
     given_.push_back(key);
   }
-  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
+  /// Forgets the homes that were given since it was last called: all, or the homes of memory of the run.
   void take_back(bool of_runs_only) {
     for (std::uint64_t key : given_) {
       if (of_runs_only && key < run_space / page_bytes) continue;

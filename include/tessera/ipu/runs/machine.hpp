@@ -32,7 +32,8 @@ target host(int threads = exec::available_threads());
 
 /// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
 /// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
-/// context, and charged: what a tile reads of another tile's memory is exchange, and what it holds must fit.
+/// context, and charged: bytes that a tile reads of another tile's memory are exchange, and all that it holds
+/// must fit.
 ///
 /// Memory gets its home where it is first written, or among those who first read it; work goes where its
 /// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
@@ -41,11 +42,10 @@ class machine {
  public:
   /// Throws option_error for a target that cannot be.
   ///   threads    of this computer; the host has one for each of its tiles instead
-  ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
-  ///   remark
+  ///   too_much   whether a run that does not fit throws memory_error before anything is computed
   explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
 
-  // ---- what a context asks of an executor ----
+  // ---- an executor for contexts ----
 
   int concurrency() const { return pool_.concurrency(); }
   tessera::machine stands_for() const;
@@ -82,7 +82,7 @@ class machine {
 
   /// On the host itself: the time of every thread in every phase.
   void measure(array_ref<exec::phase> phases);
-  /// What a phase computes, each kind of step once: "product, elementwise"
+  /// The kinds of steps of a phase, each once: "product, elementwise".
   static std::string kinds_of(exec::phase const& phase);
   /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
   void add_account(exec::phase const& phase, step_record& to) const;

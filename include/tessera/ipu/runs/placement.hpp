@@ -23,7 +23,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace det
 struct charged {
   std::string name;
   std::vector<std::uint32_t> compute, exchange;  // cycles by tile
-  std::int64_t pieces = 1;                       // in which a tile receives what it streams
+  std::int64_t pieces = 1;                       // in which a tile receives its streams
   std::vector<std::int64_t> buffers, scratch;    // bytes by tile
   double multiplies = 0;
   std::int64_t bytes = 0;
@@ -31,7 +31,7 @@ struct charged {
   std::int64_t panels = 0;
 };
 
-/// Decides which tile does what, and where memory lives; and what has to be exchanged for that.
+/// Places tasks and memory on tiles, and knows the bytes that have to be exchanged.
 class placement {
  public:
   explicit placement(target const& on) : memory(on.tiles), on_(on) {}
@@ -80,7 +80,7 @@ class placement {
   /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
   void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
 
-  /// What each tile receives before it computes, and sends home afterwards, each page once.
+  /// The bytes that each tile receives before it computes, and sends home afterwards, each page once.
   void exchange(std::vector<exec::task_description> const& described,
                 std::vector<std::vector<int>> const& tasks_of, charged& c) {
     const auto tiles = tasks_of.size();
@@ -116,7 +116,7 @@ class placement {
             c.exchange[p.home] += std::uint32_t(on_.exchange_cycles(double(bytes)));
           });
       }
-      // What is streamed need not be there at once: it arrives in pieces that fit.
+      // Streams need not be there at once: they arrive in pieces that fit.
       const std::int64_t excess =
           c.buffers[tile] + received - (on_.bytes_per_tile - memory.held(tile) - c.scratch[tile]);
       if (excess > 0 && streamed > homes::page_bytes * 4) {
@@ -165,7 +165,7 @@ TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_
 
 TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
                                         std::vector<int> const& tile_of) {
-  // A third of a tile is for what it is given; beyond, an emptier one takes it.
+  // A tile is given up to a third of its memory, so that buffers and scratch fit; then an emptier one is.
   const auto room = [&](int tile) {
     return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
                ? tile
@@ -185,7 +185,7 @@ TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> cons
     for (auto const& r : described[t].reads)
       memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
         if (p.home != homes::none) return;
-        // The reader whose turn it is: pages go around among those who want them.
+        // The reader whose turn it is: pages go around among their readers.
         if (p.readers <= 1 || p.turn % p.readers == 0)
           memory.give(p, key, room(tile_of[t]), is_tokens(r));
         else
