@@ -55,25 +55,17 @@ struct attention_backward_panel {
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    T* const products = scores + panel_tokens * panel_tokens;
-    P* const p = reinterpret_cast<P*>(scores);
-    P* const ds = reinterpret_cast<P*>(products);
-    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
-    T* const wide = visible_room + 3 * operand;
-    const auto visible = [&](P const* values, int place) {
+    const auto [scores, products, p, ds, transposed, visible_room, wide, room_of_q, room_of_dy, block] =
+        places(a);
+    const auto visible = [&, all = visible_room](P const* values, int place) {
       return visible_factors<Arch, P>(values, a.head_size,
-                                      reinterpret_cast<P*>(visible_room + place * operand));
+                                      reinterpret_cast<P*>(all + place * a.head_size * panel_tokens));
     };
     T* const dq = sums_of(a.dq, wide);
-    P* const room = reinterpret_cast<P*>(wide + each);
-    P* const block = room + 2 * each;
-    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
-    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
-    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room_of_q);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room_of_dy);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room_of_q);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room_of_dy);
     const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
@@ -124,6 +116,34 @@ struct attention_backward_panel {
   }
 
  private:
+  /// The parts of attention_backward_arguments::scratch.
+  struct parts_of_scratch {
+    T *scores, *products;  // (keys, queries) of a panel
+    P *p, *ds;             // probabilities in the place of scores, their gradient in that of products
+    P* transposed;         // p or ds
+    T* visible_room;       // of three visible_factors
+    T* wide;               // sums of dq, if it is narrower
+    P *room_of_q, *room_of_dy, *block;  // factors, if they are no stored lanes
+  };
+  static parts_of_scratch places(attention_backward_arguments<E, Score> const& a) {
+    constexpr int square = panel_tokens * panel_tokens;
+    const std::int64_t each = wide_numbers<E>(a.head_size);
+    T* const scores = a.scratch;
+    T *const products = scores + square, *const visible_room = products + 2 * square;
+    T* const wide = visible_room + 3 * a.head_size * panel_tokens;
+    P* const room = reinterpret_cast<P*>(wide + each);
+    return {scores,
+            products,
+            reinterpret_cast<P*>(scores),
+            reinterpret_cast<P*>(products),
+            reinterpret_cast<P*>(products + square),
+            visible_room,
+            wide,
+            room,
+            room + each,
+            room + 2 * each};
+  }
+
   /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
   static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
     const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;

@@ -168,6 +168,16 @@ struct sampled_product
     next.at = fetched;
     reg acc[unsigned(Blocks * rows)];  // block by block
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
+    add_to_blocks<Blocks>(a, acc, row, column, cols, values);
+  }
+
+  /// Adds up the lanes of each sum, block by block, and adds the totals to rows `row` … of the blocks at
+  /// `values`, from column `column` on.
+  template <int Blocks>
+  TESSERA_INLINE static void add_to_blocks(arguments const& a,
+                                           reg (&acc)[unsigned(Blocks * rows_for<Blocks>)], int row,
+                                           int column, std::int32_t const* cols, T* values) {
+    constexpr int rows = rows_for<Blocks>;
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
     if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {

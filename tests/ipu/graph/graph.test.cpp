@@ -15,7 +15,7 @@ namespace graph_test { namespace {
 using namespace tessera;
 using ipu::graph, ipu::slice;
 
-/// The tile of each element; -1 for those on none.
+/// The tile of each element; -1 for an element on none.
 std::vector<int> tiles_of(graph const& g, slice s) {
   std::vector<int> tiles(std::size_t(s.size()), -1);
   for (auto const& i : g.at(s).mapping)

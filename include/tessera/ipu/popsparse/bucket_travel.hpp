@@ -55,7 +55,8 @@ class bucket_travel {
   /// The number of steps, which the host writes.
   slice steps() const { return steps_; }
 
-  /// The way there: from home to the first buffer, then between the two, computing on what has arrived.
+  /// The way there: from home to the first buffer, then between the two, computing on the buckets that have
+  /// arrived.
   program there(graph& g, travel_buffers const& b, program const& on_first, program const& on_second) const;
 
   /// The way back of the last variable, which ends at home.

@@ -185,8 +185,8 @@ template <element T> struct pattern_and_values {
   std::vector<T> values;  // by slot
 };
 
-/// The pattern and the values of one group. Throws shape_error for sizes, and option_error for tables, that
-/// are not those of the plan.
+/// The pattern and the values of one group. Throws shape_error if sizes, option_error if tables are not
+/// as the plan has them.
 template <element T, class Number>
 pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16_t const> tables,
                                     std::span<Number const> values, std::int64_t group = 0) {
