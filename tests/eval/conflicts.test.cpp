@@ -14,8 +14,8 @@
 
 namespace conflicts_test {
 
-// What tiles say that they read and write, for every kind of statement: two tasks of one phase never touch
-// the same bytes if one of them writes, for machines of few workers and of many.
+// The bytes that tiles of every kind of statement say that they read and write: two tasks of one phase never
+// touch the same bytes if one of them writes, for machines of few workers and of many.
 
 using namespace tessera;
 using support::conflict;

@@ -94,7 +94,7 @@ void check(std::int64_t m, std::int64_t k, std::int64_t n, double density) {
   CHECK(same_bits(rows, outer));
   CHECK(support::farthest(rows, [&](std::int64_t i, std::int64_t j) { return double(c(i, j)); }) == 0);
 
-  // Added to what is there.
+  // Added to the values of the destination.
   const auto sum = everywhere(start, [&](matrix& to) { return to += a * b; });
   CHECK(same_bits(sum, everywhere(start, [&](matrix& to) { return to += by_outer_products(a * b); })));
   const auto before = support::to_reference(start);

@@ -44,7 +44,7 @@ constexpr std::initializer_list<size> sizes = {
     {300, 900, 128, 0.5}};
 
 /// How far the stored part of g is from before + a·bᵀ, as a multiple of the errors that a sum in float may
-/// have (products are exact in it); infinite if what overhangs is not zero.
+/// have (products are exact in it); infinite if an element that overhangs is not zero.
 template <class Matrix, class A, class B>
 double excess(Matrix const& g, Matrix const& before, panel_matrix<A> const& a, panel_matrix<B> const& b) {
   double worst = support::padding_is_zero(g) ? 0 : std::numeric_limits<double>::infinity();

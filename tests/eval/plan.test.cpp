@@ -14,7 +14,7 @@
 
 #include <doctest/doctest.h>
 
-// Scheduling, with steps made up for it: what they compute is a line in a log.
+// Scheduling, with steps made up for it: each writes a line in a log.
 
 using namespace tessera;
 using eval::cut;
@@ -68,7 +68,7 @@ void add(eval::plan& p, std::vector<std::string>& log, made_up const& of) {
   p.add(s, log_body{&log, of.name});
 }
 
-/// What steps compute, in order, with `|` at barriers.
+/// The log of steps, in order, with `|` at barriers.
 std::string order_of(eval::plan& p, std::vector<std::string> const& log) {
   context ctx(1);
   p.run(ctx);
@@ -101,7 +101,7 @@ TEST_CASE("plan: steps that pass a tile on are one chain, tile by tile") {
 TEST_CASE("plan: a step that looks at everything waits behind a barrier") {
   CHECK(order_of({{'f', 2, {a.by_tile()}, {b.by_tile()}}, {'g', 2, {c.by_tile()}, {a.all()}}}) ==
         "f0 f1 | g0 g1");
-  // Also to write what others read.
+  // Also to write a tensor that others read.
   CHECK(order_of({{'f', 2, {c.by_tile()}, {a.all()}}, {'g', 2, {a.by_tile()}, {b.by_tile()}}}) ==
         "f0 f1 | g0 g1");
 }
@@ -118,7 +118,7 @@ TEST_CASE("plan: early steps come before what is carried together, late ones beh
   CHECK(order_of({{'f', 2, {a.by_tile()}, {b.by_tile()}},
                   {'s', 1, {d.all()}, {a.all()}, cut::lines, eval::timing::late},
                   {'g', 2, {c.by_tile()}, {a.by_tile()}}}) == "f0 g0 f1 g1 | s0");
-  // Not beyond what reads its result.
+  // Not beyond the step that reads its result.
   CHECK(order_of({{'s', 1, {d.all()}, {a.all()}, cut::lines, eval::timing::late},
                   {'g', 2, {c.by_tile()}, {d.all()}},
                   {'h', 2, {b.by_tile()}, {c.by_tile()}}}) == "s0 | g0 h0 g1 h1");

@@ -7,7 +7,7 @@
 #include <tessera/eval/product_method.hpp>
 #include <tessera/exec/machine.hpp>
 
-// The choice as a table. Whatever this CPU and its compiler have, the engines of a kind are those of a
+// The choice as a table. Whatever this CPU and its compiler have, the engines of a kind are the ones of a
 // program for a Xeon with AMX.
 
 namespace product_method_test {

@@ -17,8 +17,8 @@
 
 namespace quantised_activations_test {
 
-// Activations of one byte: statements compute what they compute in float, to the bit, with operands widened
-// where they are read and the result rounded once, where it is stored.
+// Activations of one byte: statements compute as in float, to the bit, with operands widened where they are
+// read and the result rounded once, where it is stored.
 
 using namespace tessera;
 using support::filled;

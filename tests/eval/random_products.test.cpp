@@ -33,7 +33,7 @@ static_assert(tessera::simd::has_amx, "the library was included before, without 
 // Every form of product, of random integers, shapes, patterns and slices, with the engines of a random CPU,
 // against sums in double over the stored elements. The integers are so small that no order of a sum rounds
 // it: results are equal. TESSERA_RANDOM_TRIALS is how many products each combination of types gets (10), and
-// TESSERA_RANDOM_SEED what they depend on (1); where it is given, the elements that were compared are
+// TESSERA_RANDOM_SEED the seed of them all (1); where it is given, the elements that were compared are
 // printed.
 
 using namespace tessera;
@@ -66,7 +66,7 @@ class chances {
   std::uint64_t next_ = 0;
 };
 
-/// Sizes that are often a little beside those of blocks, registers, panels and chunks of x.
+/// Sizes that are often a little beside the sizes of blocks, registers, panels and chunks of x.
 struct sizes {
   std::int64_t rows, cols, tokens;
 
@@ -81,7 +81,7 @@ struct sizes {
   std::int64_t longest_sum() const { return std::max({rows, cols, tokens, std::int64_t(1)}); }
 };
 
-/// The largest integer in the two factors of sums of so many products.
+/// The largest integer in the two factors of sums of `terms` products.
 template <class E> std::int64_t largest(std::int64_t terms) {
   using of = std::numeric_limits<E>;
   const auto in_element = of::is_integer ? 127 : std::int64_t(1) << std::min(of::digits, 20);
@@ -114,7 +114,7 @@ block_sparse_matrix<E, Block> some_matrix(std::int64_t rows, std::int64_t cols, 
       chance);
 }
 
-/// An activation, alone or within one that holds what must not matter.
+/// An activation, alone or within one whose other numbers must not matter.
 template <class E> struct surrounded {
   std::int64_t features, tokens;
   bool alone;
@@ -237,7 +237,7 @@ template <class W, class X, class Y, class Block> struct types {
   using block = Block;
 };
 
-/// W·x, Wᵀ·dy, and both with what may stand around a product.
+/// W·x, Wᵀ·dy, and both with the expressions that may stand around a product.
 template <class W, class X, class Y, class B>
 void products(trial& to, W const& w, surrounded<X>& x, surrounded<X>& dy, panel_matrix<Y> const& r,
               B const& b) {

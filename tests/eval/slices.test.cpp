@@ -102,7 +102,7 @@ template <class T, class Block> void check_products(place const& from, place con
   for (int threads : {1, 3}) {
     context ctx(threads, oversubscribe::allowed);
     sliced<T> x(from, 1), y(to, 2), dx(from, 5);
-    // What neighbours hold must not matter.
+    // The numbers of neighbours must not matter.
     for (std::int64_t t = 0; t < 200; ++t)
       for (std::int64_t f = 0; f < 70; ++f)
         if (f < from.first_feature || f >= from.first_feature + from.features)

@@ -12,8 +12,8 @@
 
 namespace stages_test {
 
-// How statements of one run are cut into stages: whatever reads and writes what, a run gives the same bits as
-// its statements one by one.
+// How statements of one run are cut into stages: whichever tensors they read and write, a run gives the same
+// bits as its statements one by one.
 
 using namespace tessera;
 using support::filled;
@@ -154,7 +154,7 @@ TEST_CASE("stages: sums over tokens travel with their panels, and one barrier st
     CHECK((t.kind == "order") == (t.stage == 0));  // the blocks of w1 in the order of its transpose
     CHECK((t.kind == "sum of rows") == (t.stage == 2));
   }
-  // What needs the sums comes behind them, and what they need before.
+  // A statement that needs the sums comes behind them, and one that they need before.
   CHECK(stages(account(ctx, n.gb += sum_tokens(n.z), n.h = n.z + n.gb)) == 3);
   CHECK(stages(account(ctx, n.h = n.z + n.gb, n.gb += sum_tokens(n.h), n.x = relu(n.x))) == 2);
   CHECK(stages(account(ctx, n.gb = n.gb * 2, n.h = n.z + n.gb, n.gb += sum_tokens(n.h))) == 3);

@@ -7,8 +7,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/kernels/tree.hpp>
 
-// What kernels are given in tests: arrays of small integers, so that sums are exact and any order of addition
-// gives the same.
+// Arrays of small integers for tests of kernels: sums are exact, and any order of addition gives equal ones.
 
 namespace support {
 

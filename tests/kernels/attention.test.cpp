@@ -69,7 +69,7 @@ void check_attention(int head_size, visible_keys const& visible) {
       worst_score = std::max(worst_score, s.bound);
       p.push_back(std::exp(s.value - exact.value));
     }
-    // e^x is wrong by what x is wrong by, relatively, and one running maximum for each 64 keys.
+    // The error of x is the relative one of e^x; and there is one running maximum for each 64 keys.
     const double p_error = 2 * worst_score + head.gamma(2 * (last - first) + 24);
     for (int f = 0; f < head_size; ++f) {
       double sum = 0, magnitude = 0;

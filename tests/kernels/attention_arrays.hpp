@@ -62,7 +62,7 @@ inline std::vector<visible_keys> all_visible_keys() {
           lanes("no key", 64, 2, always(7), always(7))};
 }
 
-/// What stands at each feature of each token, in panels one after the other.
+/// Numbers of each feature of each token, in panels one after the other.
 template <class E> struct head_panels {
   int size;
   std::vector<E> stored;
@@ -122,10 +122,11 @@ struct attention_head {
 
   static constexpr bool narrow = !std::is_same_v<E, T>;
   static constexpr double u = unit_roundoff<T>;
-  /// Of results, which are stored as E, and what rounding may take from values too small for its precision.
+  /// Of results, which are stored as E, and the error of rounding where values are too small for its
+  /// precision.
   static constexpr double narrowing = narrow ? unit_roundoff<E> : 0;
   static constexpr double smallest = narrow ? double(std::numeric_limits<E>::denorm_min()) / 2 : 0;
-  /// Of what is made of scores and multiplied: rounded where pairs of elements are multiplied.
+  /// Of probabilities and gradients of scores: rounded where pairs of elements are multiplied.
   static constexpr double rounding =
       narrow && std::is_same_v<E, kernels::factor_of<By, E, Arch>> ? unit_roundoff<E> : 0;
   static double gamma(std::int64_t n) { return double(n) * u / (1 - double(n) * u); }

@@ -51,7 +51,7 @@ struct backward_head : attention_head<Arch, E, Score, By> {
 
 template <class E> struct gradients {
   head_panels<E> dq;
-  head_panels<accumulator_t<E>> dk, dv;  // what was there before is added to
+  head_panels<accumulator_t<E>> dk, dv;  // gradients are added to numbers that were there
   accumulator_t<E> drate = 2;            // of fading scores: so is this
   gradients(int head_size, int key_panels)
       : dq(head_size, 1, 6), dk(head_size, key_panels, 7), dv(head_size, key_panels, 8) {}

@@ -15,8 +15,8 @@ using namespace tessera;
 
 namespace {
 
-/// A matrix (rows, cols) whose blocks hold ones, dense or with some blocks absent, and what its values should
-/// be without those that overhang in the blocks for which `clears(line, column)`.
+/// A matrix (rows, cols) whose blocks hold ones, dense or with some blocks absent, and its right values: zero
+/// where elements overhang in the blocks for which `clears(line, column)`.
 template <class T> struct matrix {
   int rows, cols, block_rows, block_cols;
   int lines = ceil_div(rows, block_rows), width = ceil_div(cols, block_cols),

@@ -13,7 +13,7 @@ using namespace tessera;
 namespace {
 
 /// A matrix of lines x width blocks, some of which are stored, or all if none is left out.
-///   left_out   of so many, one is absent; 0 for a dense index
+///   left_out   one block in `left_out` is absent; 0 for a dense index
 template <class T, int Rows, int Cols> struct matrix {
   int lines, width;
   std::vector<std::int32_t> starts{0}, columns{};

@@ -71,7 +71,7 @@ template <class How, class Types, class Block, bool Transposed, class Tree, int 
   }
 }
 
-///   Of   one block of so many is stored
+///   Of   one block in `Of` is stored
 template <class How, class Types, class Block, int Of = 2> void check_products() {
   check_product<How, Types, Block, false, kernels::tree::sum, Of>();
   check_product<How, Types, Block, true, costly_sum, Of>();

@@ -26,7 +26,7 @@ struct counted {
   template <class V> V operator()(V a, V b) const { return ++count, a * b; }
 };
 
-/// Stored numbers are these for the first `count`; behind them, what was there or zero.
+/// Stored numbers are these for the first `count`; behind them, the numbers before, or zero.
 template <class E, class Number> bool holds(std::vector<E> const& got, int count, E before, Number&& number) {
   for (int i = 0; i < int(got.size()); ++i) {
     const E value = got[std::size_t(i)];
@@ -43,7 +43,7 @@ template <class Arch, class E> void check_one_pass(int features, int tokens) {
   using sum_of_squares = kernels::feature_fold<E, ops::add, squares>;
   using largest = kernels::feature_fold<T, ops::maximum, tree::panel<E>>;
   using over_tokens = kernels::token_sum<T, squares>;
-  // Beyond the last token stands what must not be summed.
+  // Beyond the last token stand numbers that must not be summed.
   std::vector<E> x = support::panel<E>(features, stored, panel_tokens, 2);
   const auto at = [&](int f, int t) { return double(x[std::size_t(place_in_panel<E>(f, t))]); };
   std::vector<E> sums(panel_tokens, E(-77));

@@ -18,7 +18,7 @@ using namespace tessera;
 
 namespace {
 
-/// What is in the order of the transpose back to where it came from: stored, then added; in two pieces.
+/// Values in the order of the transpose, brought back to their places: stored, then added; in two pieces.
 template <class Arch, class Block, class T>
 void check_way_back(support::blocks<T, Block> const& w, kernels::block_index const& index,
                     std::vector<T> const& in_order) {

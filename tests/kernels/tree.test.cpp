@@ -92,7 +92,7 @@ template <class Arch, class T> void check_names() {
   CHECK(holds(tree::evaluate(all, at, V(T(1))), [](int) { return 4 * (4 - 2); }));
   CHECK(counted::count == 4);  // and again for the next register
 
-  // Several trees that share what is known, as one pass over a panel does.
+  // Several trees that share known values, as one pass over a panel does.
   counted::count = 0;
   tree::known_for<V, twice, four, tree::sum> known;
   CHECK(holds(a.value(at, V(T(3)), known), [](int) { return 6; }));

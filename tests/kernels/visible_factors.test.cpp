@@ -43,7 +43,7 @@ template <class Arch, class P> void check_finite() {
   CHECK(c == std::vector<T>(stored, T(2)));
 }
 
-/// One or a few numbers of a panel are not finite: those at `places`.
+/// The numbers of a panel at `places` are not finite.
 template <class Arch, class P> void check_hidden(P bad, std::vector<int> const& places) {
   using T = accumulator_t<P>;
   std::vector<P> values = integers<P>(), finite = values;

@@ -30,7 +30,7 @@ TEST_CASE("alibi: the slopes are those of the paper") {
   CHECK(slopes(8) ==
         std::vector<double>{1. / 2, 1. / 4, 1. / 8, 1. / 16, 1. / 32, 1. / 64, 1. / 128, 1. / 256});
   CHECK(slopes(1) == std::vector<double>{1. / 256});
-  // Of six heads, those of four and every second one of eight.
+  // Six heads have the slopes of four, and every second one of eight.
   CHECK(slopes(6) == std::vector<double>{1. / 4, 1. / 16, 1. / 64, 1. / 256, 1. / 2, 1. / 8});
   const std::vector<double> twelve = slopes(12);
   CHECK(twelve.size() == 12);

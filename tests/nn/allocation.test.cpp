@@ -59,7 +59,7 @@ template <class Model> void check(auto&& input_of) {
   }
 }
 
-/// That the bytes of saved values and of room are those that a model's size foretells.
+/// That saved values and room have as many bytes as a model's size foretells.
 template <class Model> void check_bytes(auto&& input_of) {
   const auto config = small(2, 1, 0);
   const Model m(config, 1);

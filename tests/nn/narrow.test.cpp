@@ -16,8 +16,8 @@
 
 namespace narrow_test {
 
-// Layers of narrow elements beside the same layers in float: weights, inputs and what comes from above are
-// the same numbers, so they differ only by what narrow activations are rounded to.
+// Layers of narrow elements beside the same layers in float: weights, inputs and gradients from above are
+// equal numbers, so results differ only by the rounding of narrow activations.
 
 using namespace tessera;
 using support::trial;
@@ -43,7 +43,7 @@ template <element T> double distance(panel_matrix<T> const& a, panel_matrix<floa
   return std::sqrt(difference / size);
 }
 
-/// The largest distance of the gradients of a model's parameters from those of another.
+/// The largest distance of the gradients of a model's parameters from the gradients of another.
 template <class Gradients> double farthest_gradient(Gradients const& a, Gradients const& b) {
   double worst = 0;
   nn::for_each_parameter(

@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE_DEFINE(
       parameters += p.size();
   });
   CHECK(Model::size(config).parameters == parameters);
-  // What comes later does not matter to a prediction, what came earlier does.
+  // Later tokens do not matter to a prediction, earlier ones do.
   support::trial t({0, 64, 128, 192}, {1, 1, 1});
   nn::pass<double> p = t.pass();
   p.purpose = nn::purpose::evaluation;

@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE_DEFINE(
     run(ctx, wide.qkv = converted(narrow.qkv), wide.y = converted(narrow.y), wide.dy = converted(narrow.dy),
         wide.log_sums = narrow.log_sums * 1.0F);
     run(ctx, attention_backward(wide.qkv, wide.y, wide.log_sums, wide.dy, rows, 2, mask::causal, wide.dqkv));
-    // Each differs from what is exact for the rounded y by no more than its bound.
+    // Each differs from the exact gradient for the rounded y by no more than its bound.
     const bounded exact = wide.exact().dqkv, narrowed = wide.exact(narrow.exact().rounding).dqkv;
     double worst = 0;
     for (std::int64_t f = 0; f < wide.dqkv.features(); ++f)

@@ -64,8 +64,8 @@ struct bounded {
 };
 
 /// One attention in double. u is the unit roundoff of the type that sums are kept in, `narrowing` that of the
-/// type that y and dqkv are rounded to in the end, or 0 if it is the same, and `smallest` what rounding may
-/// take from values too small for its precision; `rounding` the unit roundoff of the type in which
+/// type that y and dqkv are rounded to in the end, or 0 if that is it, and `smallest` the error of rounding
+/// where values are too small for its precision; `rounding` the unit roundoff of the type in which
 /// probabilities and the gradients of scores are multiplied, or 0. A score functor is linear in the score, as
 /// the bounds need.
 template <class Score> struct oracle {
@@ -150,7 +150,7 @@ template <class Score> struct oracle {
     const double log_sum = largest + std::log(total);
     log_sums.value(h, t) = log_sum;
     log_sums.bound(h, t) = worst_score + gamma(count + 12) * (1 + std::abs(largest) + std::log(total));
-    // e^x is wrong by what x is wrong by, relatively, and one running maximum for each 64 keys.
+    // The error of x is the relative one of e^x; and there is one running maximum for each 64 keys.
     const double p_error = 2 * worst_score + gamma(2 * count + 24);
     for (std::int64_t i = 0; i < count; ++i) p[std::size_t(i)] = std::exp(score[std::size_t(i)] - log_sum);
     double d = 0, d_bound = 0;

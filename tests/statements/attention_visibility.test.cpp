@@ -12,8 +12,8 @@
 
 namespace attention_visibility_test {
 
-// What is not a number, or infinite, in one token reaches the queries that see it, and of gradients those of
-// the keys that these see. All else has the values of a run without it.
+// A not-a-number or an infinity in one token reaches the queries that see it, and the gradients of the keys
+// that these see. All else has the values of a run without it.
 
 using namespace tessera;
 using support::filled;

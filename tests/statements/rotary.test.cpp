@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("rotary: pairs of features of q and k are rotated by their po
         const std::complex<double> x(double(before(f, t)), double(before(f + 1, t)));
         const auto exact = x * std::polar(1.0, back ? -angles : angles);
         const std::complex<double> got(double(after(f, t)), double(after(f + 1, t)));
-        // Rounded are the cosine and the sine, what they are multiplied by, a sum, and the result.
+        // Rounded are the cosine and the sine, two products, a sum, and the result.
         const double bound = (4 * u + narrowing) * 2 * std::abs(x);
         worst = support::larger(worst, std::abs(got - exact) / bound);
       }

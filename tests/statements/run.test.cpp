@@ -275,7 +275,7 @@ TEST_CASE("run: an expression may have many operands") {
 
 TEST_CASE_TEMPLATE("run: not-a-number beyond the last row and column of a matrix does not stay there", Block,
                    block_shape<8>, block_shape<16>, block_shape<3, 5>, block_shape<16, 1>) {
-  // 12 is no multiple of the blocks: a token that is not a number makes 0 times it of what overhangs.
+  // 12 is no multiple of the blocks: elements that overhang multiply a token that is not a number by 0.
   for (const bool wide : {false, true}) {
     INFO("the product is ", wide ? "computed transposed" : "computed as written");
     context ctx(wide ? 3 : 1, oversubscribe::allowed);

@@ -9,7 +9,7 @@
 
 #include <tessera/tessera.hpp>
 
-// Lines that newcomers write first, and what they mean. Those that mean nothing are programs in
+// Lines that newcomers write first, and their meaning. Lines without a meaning are programs in
 // tests/compile_fail.
 
 namespace user_lines_test {

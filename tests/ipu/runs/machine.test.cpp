@@ -68,7 +68,7 @@ TEST_CASE("ipu machine: runs have the bits of any other context, for any number 
 
 TEST_CASE("ipu machine: the charge does not depend on the host's threads and addresses, and adds up") {
   std::vector<ipu::profile> all;
-  std::vector<std::vector<char>> between;  // moves what is allocated next
+  std::vector<std::vector<char>> between;  // moves the next allocations
   for (const int threads : {1, 8, 3}) {
     ipu::machine bow(ipu::bow(), threads);
     context ctx(bow);
