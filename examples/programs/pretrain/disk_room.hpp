@@ -31,7 +31,7 @@ inline std::filesystem::path nearest_folder(std::filesystem::path folder) {
 }
 
 /// Throws io_error if there is less room than `bytes` where a folder lies, or will.
-///   `what`   "the checkpoints of this run need": the beginning of the error
+///   what     "the checkpoints of this run need": the beginning of the error
 ///   advice   its end
 inline void require_room(std::filesystem::path const& folder, double bytes, std::string const& what,
                          std::string const& advice = "make room") {

@@ -55,7 +55,7 @@ constexpr int dynamic_block(int block, precision of) {
 /// popsparse's dynamic multiply, of one bucket's blocks for this tile.
 ///   rows, blocks   as for static_multiply
 ///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
-///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
+///   transposed     W-transposed times X, from the buckets of W; `rows` are of the result
 int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
                          precision of, precision partials, double subgroups = 1, bool transposed = false);
 

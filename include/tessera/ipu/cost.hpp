@@ -54,7 +54,7 @@ namespace detail {
 void require_block(char const* operation, int block);
 
 /// For a product whose temporaries fit in no plan.
-///   what   besides its sizes: " with 9 blocks of 4"
+///   what   of the product besides its sizes: " with 9 blocks of 4"
 [[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
                                      std::string const& what, std::int64_t needed, double available);
 

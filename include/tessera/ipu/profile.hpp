@@ -118,7 +118,7 @@ struct profile {
     return sum;
   }
 
-  /// Steps of one name and kind together, those of the most cycles first.
+  /// Steps of one name and kind together, the most cycles first.
   struct named_step {
     std::string name;
     activity kind;

@@ -10,7 +10,7 @@
 
 // A machine of many cores, each with a memory of its own, that works in bulk-synchronous steps (Valiant
 // 1990): every core computes on its memory, all wait for each other, and data is exchanged by a schedule that
-// was fixed before. The numbers of Graphcore's machines are those of its data sheets, its library poplibs
+// was fixed before. The numbers of Graphcore's machines are from its data sheets, its library poplibs
 // (release 3.4) and Jia et al. 2019, "Dissecting the Graphcore IPU Architecture via Microbenchmarking".
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
@@ -23,7 +23,7 @@ constexpr char const* name_of(precision p) { return p == precision::half ? "half
 template <element T>
 inline constexpr precision precision_of = sizeof(T) == 2 ? precision::half : precision::single;
 
-/// What a machine is, as numbers; every one can be changed. Cycles are those of a tile.
+/// A machine, as numbers; every one can be changed. Cycles are a tile's.
 struct target {
   std::string name = "Bow";
   int tiles = 1472;

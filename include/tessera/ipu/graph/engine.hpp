@@ -54,8 +54,7 @@ class engine {
     return all;
   }
 
-  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
-  /// nothing.
+  /// Runs the program, and forgets the last profile. A second run of the same steps allocates nothing.
   void run() {
     recorder_.record_run([this] { run(program_); });
   }

@@ -44,8 +44,8 @@ void multiply_dense(std::span<T const> w, std::span<T const> x, std::span<Sum> s
 
 }  // namespace detail
 
-/// The dense product on a graph: Y = W X. X and Y are row-major, those of the groups one behind the other,
-/// and live where map_operand and map_result put them, or anywhere.
+/// The dense product on a graph: Y = W X. X and Y are row-major, the matrices of the groups one behind the
+/// other, and live where map_operand and map_result put them, or anywhere.
 template <element T> class dense_product {
  public:
   dense_product(graph& g, dense_plan plan, product_shape const& shape, dense_options const& options,

@@ -28,8 +28,8 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// The dynamic product on a graph: Y = W X, and both of its gradients, for any pattern of at most the planned
-/// blocks, which new buckets replace while the machine runs. Matrices are row-major, those of the groups one
-/// behind the other.
+/// blocks, which new buckets replace while the machine runs. Matrices are row-major, and the groups have
+/// theirs one behind the other.
 template <element T> class dynamic_product {
  public:
   dynamic_product(graph& g, dynamic_plan plan, std::string name)

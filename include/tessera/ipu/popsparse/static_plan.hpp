@@ -56,7 +56,7 @@ struct bands_of_columns {
 
 bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all, std::int64_t bands);
 
-/// Lines in order, those with less than a tenth of the mean behind the others.
+/// Lines in order, but lines with less than a tenth of the mean behind the others.
 std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
                                            bool reorder);
 

@@ -35,7 +35,7 @@ target host(int threads = exec::available_threads());
 /// context, and charged: bytes that a tile reads of another tile's memory are exchange, and all that it holds
 /// must fit.
 ///
-/// Memory gets its home where it is first written, or among those who first read it; work goes where its
+/// Memory gets its home where it is first written, or on a tile that first reads it; work goes where its
 /// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
 /// starts anew.
 class machine {
