@@ -12,8 +12,8 @@
 
 namespace stages_test {
 
-// How statements of one run are cut into stages: whichever tensors they read and write, a run gives the same
-// bits as its statements one by one.
+// How statements of one run are cut into stages: whichever tensors they read and write, a run gives the bits
+// of its statements one by one.
 
 using namespace tessera;
 using support::filled;

@@ -98,7 +98,7 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   }
 }
 
-/// Throws what is wrong with the statement `to` = `product`.
+/// Throws shape_error if the statement `to` = `product` is not possible.
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {

@@ -223,7 +223,7 @@ void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argum
   lower_reductions(p, to.tokens, fold_source<E, Op, Argument>{node.argument, to.at});
 }
 
-/// A reduction among those of one pass: a sum over tokens, …
+/// A reduction among the reductions of one pass: a sum over tokens, …
 template <class E, class Argument, bool Accumulates>
 auto reduction_of(plan& p,
                   expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {

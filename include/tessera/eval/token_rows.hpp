@@ -26,7 +26,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Rows of which a tile touches those of its panel.
+/// Rows of tokens, of which a tile touches the rows of its panel.
 template <class E> operand rows_by_panel(token_rows<E> const& rows) {
   operand o = all_of(rows);
   o.touches = footprint::own_rows;

@@ -21,11 +21,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The kernel for one panel by AMX. A register holds 16 rows of W and 32 features. Blocks of at least 16
 /// columns, and their slices of x, are loaded as they are stored: the unit takes as many cycles as a block
-/// has rows, whatever its columns, and what limits is loading x, and storing and rounding the sums. Of
+/// has rows, whatever its columns, and loading x, and storing and rounding the sums, take the time. Of
 /// narrower blocks, `beside` of a line are multiplied at once: their rows stand side by side
 /// (put_side_by_side), and their slices of x are gathered in time, because a register is not loaded before
-/// what it reads has left the store buffer. The sums of one line pass through the tree between the blocks of
-/// the next line.
+/// its bytes have left the store buffer. The sums of one line pass through the tree between the blocks of the
+/// next line.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
   using W = typename Types::weight;
@@ -148,7 +148,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
-  /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
+  /// Gathers the slices of the next `beside` blocks, zeros in place of blocks that the line does not have.
   template <int Columns> TESSERA_INLINE void gather() {
     for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
       for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)

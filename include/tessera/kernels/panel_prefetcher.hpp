@@ -26,7 +26,7 @@ struct panel_prefetcher {
     }
   }
 
-  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// For `visits` visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
   /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
   static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
                                std::int64_t visits, int visit_bytes) {

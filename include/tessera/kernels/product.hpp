@@ -71,8 +71,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
   ///   several register blocks a line               a line's part of a chunk fits the L1
   ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
-  /// Since every chunk loads and stores the sums, there are no more than for which this is less than what is
-  /// read of x.
+  /// Since every chunk loads and stores the sums, there are no more chunks than for which these are fewer
+  /// bytes than are read of x.
   static int chunks(block_index const& index, std::int64_t depth) {
     if (index.lines() == 0) return 1;
     const std::int64_t panel = depth * feature_bytes, used = index.blocks() * block_depth / index.lines(),

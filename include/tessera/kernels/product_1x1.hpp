@@ -50,7 +50,7 @@ template <class T> struct nonzeros {
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
       : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
-  /// The same for `all` nonzeros in `all_lines` lines.
+  /// Room for `all` nonzeros in `all_lines` lines.
   nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
       : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
@@ -118,8 +118,8 @@ template <class T> struct nonzeros {
   }
 
   /// Copies the nonzeros of a group from any other format, to number `start` and on.
-  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
-  ///                    in the features of each line; line in the group, feature in the chunk
+  ///   list(c, visit)   calls visit(line, feature, value) for the nonzeros of chunk c, in an order that is
+  ///                    ascending in the features of each line; line in the group, feature in the chunk
   template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
     const int count = std::min(group, lines - first_line);
     for (int c = 0; c < chunks; ++c) {

@@ -26,9 +26,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           kind of gradients.
 ///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
-/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
-/// positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks (visible_keys).
+/// A checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards.
+/// Rotary positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
   Linear qkv, out;

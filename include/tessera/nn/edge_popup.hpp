@@ -52,7 +52,7 @@ template <element T, class Layer> struct edge_popup {
   Layer scores;        // trained: a score in the place of each weight, and all other parameters
   Layer weights;       // of which only the weights are used
   Layer visible;       // the weights at the chosen blocks
-  double density = 1;  // of the visible blocks in those of the grid
+  double density = 1;  // visible blocks ÷ blocks of the grid
 
   using saved = typename Layer::saved;
   using gradients = edge_popup<accumulator_t<T>, typename Layer::gradients>;

@@ -83,7 +83,7 @@ void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matr
 
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
-/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
+/// directions. A head makes a model of it: see encoder and sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
@@ -247,7 +247,7 @@ struct encoder : encoder_body<T, Block, Layer> {
                  double count = 1) const;
 
   /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
-  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
+  /// targets, so that both means have one weight (Devlin et al. 2019, A.2); all of it divided by `count`.
   ///   labels (sequences)   is_next, is_not_next or `ignored`
   /// Throws option_error if the configuration has no next_sentence.
   double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,

@@ -69,7 +69,7 @@ class parameter_name {
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
-  /// The key of the random choices for what has this name.
+  /// The key of the random choices for the parameter or the dropout of this name.
   random_key key() const { return text(); }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }

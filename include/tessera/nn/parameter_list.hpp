@@ -19,8 +19,8 @@
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/vectors.hpp>
 
-// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
-// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
+// The parameters of a model as a list, for code that treats all of them alike: optimizers, checkpoints,
+// sparsity policies, tables. Such code is compiled once, and takes any model, which turns into its list:
 //
 //   std::vector<layer_row> layer_table(nn::parameter_list const& of);
 //   layer_table(model);
@@ -125,7 +125,7 @@ class parameter_list {
   detail::walk_function walk_;
 };
 
-/// The same, to be changed.
+/// A list of parameters that are to be changed.
 class mutable_parameter_list : public parameter_list {
  public:
   template <class Layer>

@@ -135,8 +135,8 @@ template <element T> class gradient_observer {
   call call_ = nullptr;
 };
 
-/// The same for passes whose element is not known: refers to an observer that has operator() for every
-/// element.
+/// A gradient observer for passes whose element is not known: refers to an observer that has operator() for
+/// every element.
 class any_gradient_observer {
  public:
   any_gradient_observer() = default;
@@ -188,7 +188,7 @@ template <element T> struct pass {
   }
 };
 
-/// The arguments of a model whose element is not known, besides its batch: those of its passes.
+/// The arguments of the passes of a model whose element is not known.
 struct any_pass {
   context& ctx;
   nn::purpose purpose = nn::purpose::training;

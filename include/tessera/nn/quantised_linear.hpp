@@ -51,7 +51,7 @@ template <element E> struct delayed_scale {
 /// y = W x + b, whose products take W and x in 8 bits, as elements E with one scale each. W itself, a float
 /// or bfloat16, is trained, as if nothing were rounded (straight through). Two are named:
 ///   float8_linear   W and x in E4M3, dy in E5M2 (Micikevicius et al. 2022, "FP8 formats for deep learning",
-///                   §3): what hardware for 8-bit floats would compute
+///                   §3), as hardware for 8-bit floats would compute
 ///   int8_linear     W and x in int8, dy as it is: quantisation-aware training (Jacob et al. 2018,
 ///                   "Quantization and training of neural networks for efficient integer-arithmetic-only
 ///                   inference", §3), for weights that shall be used in int8

@@ -92,7 +92,7 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
-/// A cell of so many gates, of hidden features in and out, with random patterns.
+/// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
 template <class Cell>
 Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
   const auto matrix = [&](char const* part) {

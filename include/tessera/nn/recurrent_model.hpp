@@ -50,7 +50,7 @@ struct recurrent_config {
 /// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al.
 /// 2017, "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf
 /// 2017). The sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number i +
-/// t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// t · (series, rounded up to 64) of ids and targets; tokens between steps are padding: any id, target
 /// `ignored`.
 ///   Cell   gru or lstm
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {

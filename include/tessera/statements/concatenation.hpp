@@ -170,11 +170,11 @@ void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
-/// Features of several activations, one behind the other: the features of the first, then those of the
-/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
-/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
-/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
+/// Features of several activations, one behind the other: all features of the first, then all of the second,
+/// and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a destination,
+/// `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead have slices of
+/// one tensor, which are not copied. Throws shape_error unless all parts have the same tokens and begin at a
+/// lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
 template <expr::activation... Parts>
   requires(sizeof...(Parts) > 0)
 auto concat_features(Parts&&... parts) {
