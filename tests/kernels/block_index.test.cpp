@@ -124,18 +124,18 @@ TEST_CASE("block_index: a dense matrix has the same lines as its blocks listed o
   }
 }
 
-TEST_CASE("block_index: lines with room are apart by as much in memory, and store the same blocks") {
+TEST_CASE("block_index: lines with gaps are apart by as much in memory, and store the same blocks") {
   const std::vector<std::int32_t> starts{0, 3, 3, 5}, columns{0, 2, 3, 1, 2};
   for (const block_index tight :
        {block_index::sparse(3, 4, starts.data(), columns.data()), block_index::dense(3, 4, columns.data())}) {
-    const block_index roomy = tight.with_room(7);
+    const block_index spread = tight.with_gaps(7);
     for (int i = 0; i <= 3; ++i) {
       CHECK(tight.place_of(i) == tight.blocks_before(i));
-      CHECK(roomy.place_of(i) == tight.blocks_before(i) + 7 * i);
-      CHECK(roomy.blocks_before(i) == tight.blocks_before(i));
-      if (i < 3) CHECK(roomy.line(i).first == roomy.place_of(i));
+      CHECK(spread.place_of(i) == tight.blocks_before(i) + 7 * i);
+      CHECK(spread.blocks_before(i) == tight.blocks_before(i));
+      if (i < 3) CHECK(spread.line(i).first == spread.place_of(i));
     }
-    CHECK(roomy.in_order().place_of(3) == roomy.place_of(3));
+    CHECK(spread.in_order().place_of(3) == spread.place_of(3));
   }
 }
 

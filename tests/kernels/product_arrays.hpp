@@ -34,7 +34,7 @@ template <class How, class Types, class Block, bool Transposed, class Tree, int 
     using index = kernels::block_index;
     a.index = Transposed ? index::sparse(w.columns, w.lines, w.col_start.data(), w.row.data(), w.slot.data())
                          : index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
-    if constexpr (requires { kernel::beside; }) a.index = a.index.with_room(kernel::beside - 1);
+    if constexpr (requires { kernel::beside; }) a.index = a.index.with_gaps(kernel::beside - 1);
     const int lines = a.index.lines();
     std::vector<typename Types::weight> in_order(std::size_t(a.index.place_of(lines)) * Block::elements);
     if constexpr (Transposed) {

@@ -138,7 +138,7 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
   operand in_order = weights;
   constexpr int beside = body::policy::template blocks_beside<line_block>;
   if constexpr (Transposed || beside > 1) {
-    of.index = of.index.with_room(beside - 1);
+    of.index = of.index.with_gaps(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }

@@ -62,7 +62,7 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
   void describe(tile const& t, task_description& d) const {
     constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index.with_room(0), lines, weights, block_bytes);
+    describe_blocks(d, index.with_gaps(0), lines, weights, block_bytes);
     d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
              (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
   }

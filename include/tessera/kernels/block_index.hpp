@@ -15,7 +15,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int64_t first;              // blocks, or gaps, before this line in memory
   std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
@@ -61,7 +61,7 @@ class block_index {
   /// Blocks stored by the lines before line i; i may be the number of lines.
   std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
   /// Where line i begins in memory, in blocks; i may be the number of lines.
-  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * gap_; }
   std::int64_t blocks(int first_line, int last_line) const {
     return blocks_before(last_line) - blocks_before(first_line);
   }
@@ -98,11 +98,11 @@ class block_index {
   bool is_sparse() const { return starts_ != nullptr; }
   /// Whether lines are of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for `blocks` more blocks after each in memory.
-  block_index with_room(int blocks) const {
-    block_index roomy = *this;
-    roomy.room_ = blocks;
-    return roomy;
+  /// The same lines, with a gap of `blocks` blocks behind each in memory.
+  block_index with_gaps(int blocks) const {
+    block_index spread = *this;
+    spread.gap_ = blocks;
+    return spread;
   }
   /// The index of a copy of the blocks in the order of the lines.
   block_index in_order() const {
@@ -119,7 +119,7 @@ class block_index {
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
   std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0, room_ = 0;
+  int lines_ = 0, width_ = 0, gap_ = 0;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
