@@ -254,8 +254,7 @@ template <class T>
 concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
 
 /// Reductions that are computed in one pass: statements, and references to locals.
-template <class... Reduction>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+template <class... Reduction> struct TESSERA_STATEMENT one_pass {
   using statement_tag = void;
   std::tuple<Reduction...> reductions;
   void lower(plan& p) const {

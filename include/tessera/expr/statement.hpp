@@ -17,8 +17,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// `destination = value`, or `destination += value`: computed by `run`.
-template <tensor Destination, class Value, bool Accumulates>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
+template <tensor Destination, class Value, bool Accumulates> struct TESSERA_STATEMENT statement {
   using statement_tag = void;
   static constexpr bool writes_view = tensor_view<Destination>;
   std::conditional_t<writes_view, Destination, Destination*> place;

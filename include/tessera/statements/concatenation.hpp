@@ -127,8 +127,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
 
 /// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
 /// written, so that it may read them.
-template <class E, std::size_t Parts, class Value>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+template <class E, std::size_t Parts, class Value> struct TESSERA_STATEMENT split_assignment {
   using statement_tag = void;
   std::array<panel_slice<E>, Parts> parts;
   Value value;

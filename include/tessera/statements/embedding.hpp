@@ -161,8 +161,7 @@ void require_table(const char* operation, block_sparse_matrix<Value, Block> cons
   require_indices(operation, "rows in the table", ids, table.rows());
 }
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_rows {
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
                 "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   using statement_tag = void;
@@ -186,8 +185,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT scattered_rows {
   static_assert(
       std::is_same_v<Value, accumulator_t<T>>,
       "the table that tokens are summed into has the accumulator type: float for those of two bytes");
@@ -210,8 +208,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
+template <class T> struct TESSERA_STATEMENT chosen_tokens {
   using statement_tag = void;
   panel_matrix<T>* to;
   panel_matrix<T> const* from;

@@ -118,8 +118,7 @@ template <class T> struct rotary_body {
   }
 };
 
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] rotary_statement {
+template <class T> struct TESSERA_STATEMENT rotary_statement {
   using statement_tag = void;
   panel_matrix<T>* qkv;
   sequences const* layout;

@@ -42,8 +42,7 @@ template <class Statement> void lower_statement(plan& p, Statement const& s) {
 }  // namespace eval
 
 /// A statement, or none. Owns the statement, so that a plan may refer to it.
-template <class Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
+template <class Statement> struct TESSERA_STATEMENT optional_statement {
   using statement_tag = void;
   std::optional<Statement> statement;
   void lower(eval::plan& p) const {
@@ -52,8 +51,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 };
 
 /// Several statements as one, in order: for functions that add more than one statement to a run.
-template <class... Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
+template <class... Statement> struct TESSERA_STATEMENT statement_list {
   using statement_tag = void;
   std::tuple<Statement...> all;
   void lower(eval::plan& p) const {
