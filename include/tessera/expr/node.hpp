@@ -23,6 +23,15 @@ struct extent {
   std::int64_t block_rows = -1, block_cols = -1;
   pattern const* stored = nullptr;
 };
+inline constexpr struct {
+  char const* name;
+  std::int64_t extent::* size;
+} extent_sizes[] = {{"features", &extent::features},
+                    {"tokens", &extent::tokens},
+                    {"rows", &extent::rows},
+                    {"columns", &extent::cols},
+                    {"rows in a block", &extent::block_rows},
+                    {"columns in a block", &extent::block_cols}};
 
 /// The size of a tensor, and of a matrix its pattern, by which it is known that it has not changed.
 struct tensor_size {
@@ -146,8 +155,6 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
-
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 extent join(const char* operation, extent const& a, extent const& b);
 
@@ -203,22 +210,15 @@ TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_si
                             ") now: write the statement behind the change"));
 }
 
-TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                            std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
-
 TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
+  extent both;
+  for (auto const& [name, size] : extent_sizes) {
+    if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
+      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name,
+                                " but the right side has ", b.*size));
+    both.*size = a.*size >= 0 ? a.*size : b.*size;
+  }
+  both.stored = a.stored ? a.stored : b.stored;
   if (a.stored && b.stored && !(*a.stored == *b.stored))
     throw shape_error(message("[", operation, "] the matrices store different blocks (",
                               a.stored->blocks() == b.stored->blocks()

@@ -35,8 +35,6 @@ template <tensor Destination, class Value, bool Accumulates> struct TESSERA_STAT
   }
 };
 
-void check_size(const char* what, std::int64_t to, std::int64_t from);
-
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
 void check_sizes(extent const& to, extent const& from);
@@ -150,18 +148,11 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
 
 namespace expr {
 
-TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
-
 TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
+  for (auto const& [name, size] : extent_sizes)
+    if (from.*size >= 0 && to.*size != from.*size)
+      throw shape_error(
+          message("[=] the destination has ", to.*size, " ", name, " but the expression ", from.*size));
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
                               " blocks but the expression ", from.stored->blocks(),
