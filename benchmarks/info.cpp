@@ -12,7 +12,7 @@
 #include <tessera/simd/build_info.hpp>
 #include <tessera/simd/int8.hpp>
 
-// tessera-info: what this program was compiled with, what this machine has, and how fast it was just now.
+// tessera-info: the compiler and flags of this program, the parts of this machine, and its speed just now.
 
 namespace {
 

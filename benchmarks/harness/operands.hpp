@@ -82,7 +82,7 @@ template <class T, class Block> double pair_flops(block_sparse_matrix<T, Block> 
   return 2 * pairs * Block::rows * Block::cols * Block::rows;
 }
 
-/// The row and column of each stored value inside a matrix: what the results of a sampled product are.
+/// The row and column of each stored value inside a matrix, in the order of a sampled product's results.
 template <class T, class Block>
 std::vector<std::pair<std::int32_t, std::int32_t>> stored_places(block_sparse_matrix<T, Block> const& g) {
   std::vector<std::pair<std::int32_t, std::int32_t>> places;

@@ -35,7 +35,7 @@ template <class T> auto in_all_lanes(T value) {
   return simd::broadcast_lane<simd::native>(lane);
 }
 
-/// The rate of multiply-adds on registers alone, in GFLOP/s: what the core can do at this moment, the median
+/// The rate of multiply-adds on registers alone, in GFLOP/s: the most of this core at this moment, the median
 /// of 64 pieces of about 30 us, so that it is not less while something else interrupts. 24 independent
 /// chains hide the latency of every core so far (6 cycles, 2 a cycle).
 template <class T> [[gnu::noinline]] double peak_of_one_thread() {

@@ -10,8 +10,8 @@
 #include <harness/contestant.hpp>
 #include <harness/timing.hpp>
 
-// A product by each of several threads, with operands of its own: what the machine leaves of as many times
-// the speed of one.
+// A product by each of several threads, with operands of its own: without contention they would be as many
+// times as fast as one.
 
 namespace bench { namespace {
 

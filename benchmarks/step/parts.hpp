@@ -140,7 +140,7 @@ template <element T, class Transformer> class transformer_parts {
     run(ctx(), layers_[i].norm2.prepare(y_, norm_, pass_));
     if (Transformer::order == nn::norm_order::post) run(ctx(), y_ = layers_[i].norm2.value(x_, norm_));
   }
-  /// Besides the gradients what a block computes again: one norm's value, or both.
+  /// Besides the gradients the values that a block computes again: one norm's, or both.
   void norm_back(std::size_t i) {
     Transformer const& b = layers_[i];
     auto& g = gradients_[i];

@@ -24,7 +24,7 @@ int main() {
   run(ctx, x = 1);
 
   // A residual layer. h is computed from a panel of x, y from that panel of h and of x, and the maximum from
-  // that of y: what one statement hands to the next is in the cache.
+  // that of y: values that one statement hands to the next are in the cache.
   run(ctx, h = relu(up * x), y = x + down * h, largest = max_features(y));
   std::printf("y(0, 0) = %g, the largest feature of token 0 is %g\n", y(0, 0), largest[0]);
 

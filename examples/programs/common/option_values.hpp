@@ -30,8 +30,8 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-// What a value may be stands in the table of options as mathematics has it, "(0, 1]", or as a choice of
-// words, "char|byte", or in capitals as what any text is taken for, "FILE".
+// The table of options describes a value by an interval, "(0, 1]", by words to choose from, "char|byte", or,
+// where any text will do, by the meaning of the text in capitals, "FILE".
 
 inline bool is_interval(std::string_view values) { return values.find(',') != values.npos; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Says what a trained masked model expects where a text has [MASK].
+// Prints the tokens that a trained masked model expects where a text has [MASK].
 
 #include <cstdio>
 #include <string>

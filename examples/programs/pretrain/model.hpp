@@ -71,7 +71,7 @@ struct model {
   void save_weights(std::string const& folder, tessera::io::json state) const {
     train::save_weights(folder, std::move(state), network->layer(), ctx.runs_on());
   }
-  /// The logits of what the model says about a place of `inputs`, which are at most as many as the context.
+  /// The logits of the model at a place of `inputs`, which are at most as many as the context.
   std::vector<float> logits(std::span<token const> inputs, std::size_t place) {
     batch alone;
     alone.lengths = {std::ssize(inputs)};

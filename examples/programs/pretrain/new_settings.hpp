@@ -14,7 +14,7 @@
 
 #include "settings.hpp"
 
-// The settings of a run from what its command says.
+// The settings of a run from the arguments of its command.
 
 namespace pretrain {
 

@@ -243,7 +243,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   return training.record();
 }
 
-/// Writes what all variants came to, and prints it.
+/// Writes the results of all variants, and prints them.
 void conclude(run_origin const& origin, token_text const& text, std::vector<ngram_floor> const& floors,
               std::filesystem::path const& run, std::vector<run_record> const& records,
               tessera::io::folder_lock const& sole_writer) {

@@ -117,7 +117,7 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
 }
 
-/// How the training of a variant went so far: what a checkpoint holds besides the model.
+/// How the training of a variant went so far: the data of a checkpoint besides the model.
 struct run_record {
   std::string variant;
   std::int64_t steps = 0;                ///< of the whole training

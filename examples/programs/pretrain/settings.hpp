@@ -18,7 +18,7 @@ namespace pretrain {
 
 using namespace programs;
 
-/// All that a pre-training run can be told; settings_table() says what each means.
+/// All that a pre-training run can be told; settings_table() explains each setting.
 struct settings {
   string_list text;
   std::string level = "char", documents = "files", vocabulary_file;
@@ -203,7 +203,7 @@ inline void check_threads(int asked, int available) {
                                          " that this process may use; 0 takes all of them"));
 }
 
-/// Sizes that do not go together; `available_threads` is what this process may use. Throws option_error.
+/// Throws option_error for sizes that do not go together, and for more threads than this process may use.
 inline void check(settings const& s, int available_threads) {
   using tessera::message;
   if (s.model != "rnn" && s.hidden % s.heads != 0) {

@@ -30,7 +30,7 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
-// Of 8 bits, declared for what the compiler says about them without their header.
+// Of 8 bits, declared so that the compiler's message names their header to a program without it.
 class int8;
 template <int ExponentBits> class float8;
 using float8_e4m3 = float8<4>;

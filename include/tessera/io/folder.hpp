@@ -80,8 +80,8 @@ class folder_replacement {
 /// Makes a folder and its parents; false if its name is taken. Throws io_error if it cannot be made.
 bool make_folder(std::string const& path);
 
-/// Removes the files and folders that processes which were killed began to write in a folder, and did not
-/// finish; never what a living one writes. No error if there is no such folder.
+/// Removes files and folders that a process began to write in a folder and, because it was killed, did not
+/// finish; files of living processes stay. No error if there is no such folder.
 inline void remove_unfinished(std::string const& folder) { detail::remove_leftovers(folder, ""); }
 
 /// Makes or replaces a folder as a whole, as write_atomically does with a file: `write(partial)` writes

@@ -127,7 +127,7 @@ inline void refuse_repeated(std::string const& path, memory_limit limit) {
 /// file has an element of it, and all are for an array. The file may be compressed by gzip. Numbers are read
 /// as parse_number does.
 ///   repeated   how elements that the file lists several times are read
-///   limit      what a compressed file may become
+///   limit      of the size of a compressed file
 /// Throws io_error, with the line, for anything else: complex numbers, fractions among integers, elements on
 /// the diagonal of a skew-symmetric matrix. Takes O(n log n) for n bytes of text, and memory as the elements
 /// need that are there, whatever number the file says.

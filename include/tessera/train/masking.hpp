@@ -33,8 +33,8 @@ struct masking {
   /// Throws option_error for shares that make no sense and a mask that is no token.
   void check() const;
 
-  /// Masks one sequence: `inputs` is what the model is shown, `targets` the true tokens of chosen places and
-  /// nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
+  /// Masks one sequence: `inputs` are the tokens for the model, `targets` the true tokens of chosen places
+  /// and nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
   ///   random_numbers   of this sequence alone: the result depends on nothing else
   std::int64_t apply(std::span<std::int32_t const> tokens, random_stream const& random_numbers,
                      std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;

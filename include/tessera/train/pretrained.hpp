@@ -23,7 +23,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What a pretrained model is to be besides what its files say.
+/// Choices for a pretrained model that its files do not make.
 struct pretrained_settings {
   double density = 1;  // of the weights of each layer: the blocks of greatest magnitude stay
   pruning_scope scope = pruning_scope::each_matrix;

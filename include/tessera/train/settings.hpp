@@ -21,7 +21,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// A setting of a layer, an optimizer or a policy: what its `parts` list and no tensor shows.
+/// A setting of a layer, an optimizer or a policy: its `parts` list it, and no tensor shows it.
 struct any_setting {
   io::json value;
   bool of_training;             // only training depends on it: the rate of a dropout and the key of its masks

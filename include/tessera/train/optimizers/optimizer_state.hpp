@@ -25,7 +25,8 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
+/// The parts of a parameter for each of which an array of an optimizer's state has a number. A vector is one
+/// block, of one column.
 enum class state_per {
   element,  // stored values, in their order; zero in new blocks
   group,    // groups of consecutive stored values; zero in new blocks
