@@ -73,8 +73,7 @@ class engine {
     std::int64_t offset = 0;              // in the tile's memory, once it is placed
   };
   struct piece {
-    int tile;
-    int variable;
+    int tile, variable;
     std::size_t interval;
     std::int64_t skipped, bytes;
   };
