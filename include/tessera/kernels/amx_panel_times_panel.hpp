@@ -7,6 +7,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/amx_engine.hpp>
 #include <tessera/kernels/panel_times_panel.hpp>
 #include <tessera/simd/amx.hpp>
 #include <tessera/simd/regroup.hpp>
