@@ -202,143 +202,185 @@ std::int64_t planned_dense(settings const& s, ipu::target const& on, ipu::produc
   return cycles(m, k, n) + (s.pass == "all" ? cycles(k, m, n) + cycles(m, n, k) : 0);
 }
 
-template <element T> int emulate(settings const& s, ipu::target const& on, sparse_product const& p) {
-  const auto begin = std::chrono::steady_clock::now();
-  const ipu::precision of = ipu::precision_of<T>;
-  const ipu::option_flags flags = asked_options(s);
-  ipu::graph g(on);
-  const bool dense = s.mode == "dense";
-  const auto matrix = [&](char const* name, std::int64_t rows) {
-    const ipu::slice all = g.template add_variable<T>(name, rows * p.shape.n * p.shape.groups);
-    if (!dense) g.map_linearly(all, on.vector_width(of));
+/// A product on a graph, with its gradients if they are asked for: it is planned, run, reported and checked.
+template <element T> class emulation {
+ public:
+  emulation(settings const& asked, ipu::target const& on, sparse_product const& product)
+      : s_(asked),
+        on_(on),
+        p_(product),
+        g_(on),
+        x_(add_matrix("X", p_.shape.k)),
+        y_(add_matrix("Y", p_.shape.m)),
+        dx_(all_passes() ? add_matrix("dX", p_.shape.k) : ipu::slice{}),
+        values_(random_values<T>(p_.stored.blocks() * area() * p_.shape.groups, s_.seed)),
+        xs_(random_values<T>(x_.size(), s_.seed + 1)) {}
+
+  /// Returns the exit code: whether all errors are in their bounds.
+  int run() {
+    const auto begin = std::chrono::steady_clock::now();
+    if (is_dense())
+      run_dense();
+    else if (s_.mode == "static")
+      run_static();
+    else
+      run_dynamic();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    report();
+    const double error = worst_error();
+    std::printf(
+        "\nchecked against sums in double: the worst error%s is %.2f of the bound; emulated in %.1f s\n",
+        all_passes() ? " of Y, dX and dW" : "", error, seconds);
+    return error <= 1 ? 0 : 1;
+  }
+
+ private:
+  static constexpr ipu::precision of_ = ipu::precision_of<T>;
+
+  bool is_dense() const { return s_.mode == "dense"; }
+  bool all_passes() const { return s_.pass == "all"; }
+  std::int64_t area() const { return std::int64_t(p_.block) * p_.block; }
+  ipu::slice add_matrix(char const* name, std::int64_t rows) {
+    const ipu::slice all = g_.template add_variable<T>(name, rows * p_.shape.n * p_.shape.groups);
+    if (!is_dense()) g_.map_linearly(all, on_.vector_width(of_));
     return all;
-  };
-  const ipu::slice x = matrix("X", p.shape.k), y = matrix("Y", p.shape.m);
-  const bool all_passes = s.pass == "all";
-  const ipu::slice dx = all_passes ? matrix("dX", p.shape.k) : ipu::slice{};
-  const std::vector<T> values =
-                           random_values<T>(p.stored.blocks() * p.block * p.block * p.shape.groups, s.seed),
-                       xs = random_values<T>(x.size(), s.seed + 1);
-  std::string explained, pictures;
-  std::vector<ipu::program> steps;
-  std::vector<T> ys, dxs;
-  std::vector<std::vector<float>> dws;  // of every group, in the order of the pattern
-  ipu::profile report;
-  std::int64_t planned = 0;
-  const auto go = [&](auto&& write, auto&& read_dw) {
-    ipu::engine machine(std::move(g), ipu::sequence(std::move(steps)), asked_threads(s),
-                        s.charge ? ipu::overflow::charged : ipu::overflow::refused);
+  }
+
+  /// Runs the steps. The weights are written, and their gradients read, by functions of the engine.
+  template <class Write, class ReadGradients> void run_steps(Write&& write, ReadGradients&& read_gradients) {
+    ipu::engine machine(std::move(g_), ipu::sequence(std::move(steps_)), asked_threads(s_),
+                        s_.charge ? ipu::overflow::charged : ipu::overflow::refused);
     write(machine);
-    machine.write(x, xs);
+    machine.write(x_, xs_);
     machine.run();
-    ys = machine.template read<T>(y);
-    if (all_passes) dxs = machine.template read<T>(dx), dws = read_dw(machine);
-    report = machine.profile();
-  };
-  if (dense) {
-    const ipu::dense_options options{of};
-    auto plan = ipu::plan_dense(on, p.shape, of, options);
-    explained = plan.explain(), planned = plan.cost.with_sync();
-    const ipu::dense_product<T> w(g, std::move(plan), p.shape, options, "W");
-    w.map_operand(g, x), w.map_result(g, y);
-    steps.push_back(w.multiply(g, x, y));
-    go(
+    ys_ = machine.template read<T>(y_);
+    if (all_passes()) dxs_ = machine.template read<T>(dx_), dws_ = read_gradients(machine);
+    report_ = machine.profile();
+  }
+
+  void run_dense() {
+    const ipu::dense_options options{of_};
+    auto plan = ipu::plan_dense(on_, p_.shape, of_, options);
+    explained_ = plan.explain(), planned_ = plan.cost.with_sync();
+    const ipu::dense_product<T> w(g_, std::move(plan), p_.shape, options, "W");
+    w.map_operand(g_, x_), w.map_result(g_, y_);
+    steps_.push_back(w.multiply(g_, x_, y_));
+    run_steps(
         [&](ipu::engine& machine) {
-          std::vector<T> row_major(values.size());
-          for (std::int64_t group = 0; group < p.shape.groups; ++group)
-            for (std::int64_t i = 0; i < p.shape.m; ++i)
-              for (std::int64_t j = 0; j < p.shape.k; ++j)
-                row_major[std::size_t((group * p.shape.m + i) * p.shape.k + j)] =
-                    values[std::size_t(group * p.shape.m * p.shape.k + place_in_blocks(p, i, j))];
+          const auto [m, k, n, groups] = p_.shape;
+          std::vector<T> row_major(values_.size());
+          for (std::int64_t group = 0; group < groups; ++group)
+            for (std::int64_t i = 0; i < m; ++i)
+              for (std::int64_t j = 0; j < k; ++j)
+                row_major[std::size_t((group * m + i) * k + j)] =
+                    values_[std::size_t(group * m * k + place_in_blocks(p_, i, j))];
           machine.write(w.values(), w.in_order_of_plan(std::span<T const>(row_major)));
         },
         [](ipu::engine&) { return std::vector<std::vector<float>>{}; });
-  } else if (s.mode == "static") {
-    auto plan = ipu::plan_static(on, p.shape, p.stored, p.block, of, ipu::static_options::from(flags));
-    explained = plan.explain(), planned = plan.cost.with_sync(),
-    pictures = ipu::picture_of_partition(plan, p.stored);
-    const ipu::static_product<T> w(g, std::move(plan), p.stored, "W");
-    steps.push_back(w.multiply(g, x, y));
+  }
+
+  void run_static() {
+    auto plan = ipu::plan_static(on_, p_.shape, p_.stored, p_.block, of_,
+                                 ipu::static_options::from(asked_options(s_)));
+    explained_ = plan.explain(), planned_ = plan.cost.with_sync();
+    pictures_ = ipu::picture_of_partition(plan, p_.stored);
+    const ipu::static_product<T> w(g_, std::move(plan), p_.stored, "W");
+    steps_.push_back(w.multiply(g_, x_, y_));
     ipu::slice dw;
-    if (all_passes) {
-      const pattern turned = transposed(p.stored);
+    if (all_passes()) {
+      const pattern turned = transposed(p_.stored);
+      const ipu::product_shape shape{p_.shape.k, p_.shape.m, p_.shape.n};
       const auto wt =
-          w.transposed(g, ipu::plan_static(on, {p.shape.k, p.shape.m, p.shape.n}, turned, p.block, of, {}),
-                       turned, "W transposed");
-      dw = g.template add_variable<float>("dW", w.values().size());
-      g.map_linearly(dw, p.block * p.block);
-      steps.push_back(wt.multiply(g, y, dx)), steps.push_back(w.gradient_of_values(g, y, x, dw));
+          w.transposed(g_, ipu::plan_static(on_, shape, turned, p_.block, of_, {}), turned, "W transposed");
+      dw = g_.template add_variable<float>("dW", w.values().size());
+      g_.map_linearly(dw, area());
+      steps_.push_back(wt.multiply(g_, y_, dx_)), steps_.push_back(w.gradient_of_values(g_, y_, x_, dw));
     }
-    go(
+    run_steps(
         [&](ipu::engine& machine) {
-          machine.write(w.values(), w.in_order_of_plan(std::span<T const>(values)));
+          machine.write(w.values(), w.in_order_of_plan(std::span<T const>(values_)));
         },
         [&](ipu::engine& machine) {
           const std::vector<float> by_plan = machine.template read<float>(dw);
           return std::vector<std::vector<float>>{w.in_order_of_pattern(std::span<float const>(by_plan))};
         });
-  } else {
-    auto options = ipu::dynamic_options::from(flags);
-    options.gradient_of_activations = options.gradient_of_weights = all_passes;
-    auto plan = ipu::plan_dynamic(on, p.shape, p.stored.blocks(), p.block, of, options);
-    explained = plan.explain(), planned = ipu::cost_of(on, plan, p.stored).with_sync();
-    const ipu::dynamic_product<T> w(g, std::move(plan), "W");
-    steps.push_back(w.multiply(g, x, y));
+  }
+
+  void run_dynamic() {
+    auto options = ipu::dynamic_options::from(asked_options(s_));
+    options.gradient_of_activations = options.gradient_of_weights = all_passes();
+    auto plan = ipu::plan_dynamic(on_, p_.shape, p_.stored.blocks(), p_.block, of_, options);
+    explained_ = plan.explain(), planned_ = ipu::cost_of(on_, plan, p_.stored).with_sync();
+    const ipu::dynamic_product<T> w(g_, std::move(plan), "W");
+    steps_.push_back(w.multiply(g_, x_, y_));
     ipu::slice dw;
-    if (all_passes) {
-      dw = w.add_gradients(g);
-      steps.push_back(w.gradient_of_activations(g, y, dx));
-      steps.push_back(w.gradient_of_values(g, y, x, dw));
+    if (all_passes()) {
+      dw = w.add_gradients(g_);
+      steps_.push_back(w.gradient_of_activations(g_, y_, dx_));
+      steps_.push_back(w.gradient_of_values(g_, y_, x_, dw));
     }
-    const auto each = std::size_t(p.stored.blocks()) * std::size_t(p.block) * std::size_t(p.block);
-    go(
+    run_steps(
         [&](ipu::engine& machine) {
-          std::vector<pattern> patterns(std::size_t(p.shape.groups), p.stored);
-          std::vector<std::span<T const>> parts;
-          for (std::size_t i = 0; i < patterns.size(); ++i)
-            parts.push_back(std::span<T const>(values).subspan(i * each, each));
+          std::vector<pattern> patterns(std::size_t(p_.shape.groups), p_.stored);
+          std::vector<values_of<T>> parts;
+          for (std::int64_t i = 0; i < p_.shape.groups; ++i) parts.push_back(of_group(values_, i));
           w.write(machine, ipu::fill_buckets<T>(w.plan(), patterns, parts));
         },
         [&](ipu::engine& machine) {
           std::vector<std::vector<float>> all;
-          for (std::int64_t i = 0; i < p.shape.groups; ++i) all.push_back(w.read_gradients(machine, dw, i));
+          for (std::int64_t i = 0; i < p_.shape.groups; ++i) all.push_back(w.read_gradients(machine, dw, i));
           return all;
         });
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  report.name = message(s.mode, " product, ", p.shape.m, " x ", p.shape.k, " x ", p.shape.n,
-                        dense ? std::string() : message(" in blocks of ", p.block));
-  try {
-    if (!dense) report.compared.push_back({"dense, planned", planned_dense(s, on, p.shape, of)});
-  } catch (option_error const&) {  // the dense product does not fit
+
+  void report() {
+    report_.name = message(s_.mode, " product, ", p_.shape.m, " x ", p_.shape.k, " x ", p_.shape.n,
+                           is_dense() ? std::string() : message(" in blocks of ", p_.block));
+    try {
+      if (!is_dense()) report_.compared.push_back({"dense, planned", planned_dense(s_, on_, p_.shape, of_)});
+    } catch (option_error const&) {  // the dense product does not fit
+    }
+    if (!all_passes()) report_.compared.push_back({"its own plan", planned_});
+    std::printf("%s\n", explained_.c_str());
+    deliver(s_, report_, pictures_);
   }
-  if (!all_passes) report.compared.push_back({"its own plan", planned});
-  std::printf("%s\n", explained.c_str());
-  deliver(s, report, pictures);
-  double error = 0;
-  const auto of_group = [&](std::vector<T> const& all, std::int64_t i) {
-    const auto each = all.size() / std::size_t(p.shape.groups);
-    return std::span<T const>(all).subspan(std::size_t(i) * each, each);
-  };
-  for (std::int64_t i = 0; i < p.shape.groups; ++i) {
-    const auto w = of_group(values, i), in = of_group(xs, i), out = of_group(ys, i);
-    error = std::max(error, error_of_product<T>(p, w, in, out));
-    if (!all_passes) continue;
-    error = std::max(error, error_of_activations<T>(p, w, out, of_group(dxs, i)));
-    error = std::max(error, error_of_weights<T>(p, out, in, dws[std::size_t(i)]));
+
+  values_of<T> of_group(std::vector<T> const& all, std::int64_t i) const {
+    const auto each = all.size() / std::size_t(p_.shape.groups);
+    return values_of<T>(all).subspan(std::size_t(i) * each, each);
   }
-  std::printf(
-      "\nchecked against sums in double: the worst error%s is %.2f of the bound; emulated in %.1f s\n",
-      all_passes ? " of Y, dX and dW" : "", error, seconds);
-  return error <= 1 ? 0 : 1;
-}
+  double worst_error() const {
+    double error = 0;
+    for (std::int64_t i = 0; i < p_.shape.groups; ++i) {
+      const auto w = of_group(values_, i), in = of_group(xs_, i), out = of_group(ys_, i);
+      error = std::max(error, error_of_product<T>(p_, w, in, out));
+      if (!all_passes()) continue;
+      error = std::max(error, error_of_activations<T>(p_, w, out, of_group(dxs_, i)));
+      error = std::max(error, error_of_weights<T>(p_, out, in, dws_[std::size_t(i)]));
+    }
+    return error;
+  }
+
+  settings const& s_;
+  ipu::target const& on_;
+  sparse_product const& p_;
+  ipu::graph g_;
+  ipu::slice x_, y_, dx_;
+  std::vector<T> values_, xs_;
+  std::vector<ipu::program> steps_;
+  std::vector<T> ys_, dxs_;
+  std::vector<std::vector<float>> dws_;  // of every group, in the order of the pattern
+  std::string explained_, pictures_;
+  std::int64_t planned_ = 0;
+  ipu::profile report_;
+};
 
 }  // namespace
 
 int emulate_product(settings const& s) {
   const ipu::target on = asked_target(s);
   sparse_product p = s.mode == "dense" ? all_blocks(s) : asked_product(s);
-  return s.type == "half" ? emulate<float16>(s, on, p) : emulate<float>(s, on, p);
+  return s.type == "half" ? emulation<float16>(s, on, p).run() : emulation<float>(s, on, p).run();
 }
 
 }  // namespace ipu_program

@@ -95,6 +95,86 @@ void show_progress(settings const& s, std::size_t done) {
   std::fprintf(stderr, done < all ? "\r%zu of %zu products" : "\r%zu of %zu products\n", done, all);
 }
 
+/// Of all cells, in their order, the first of a block and a density.
+std::size_t first_of(settings const& s, std::size_t block, std::size_t density) {
+  return (block * s.densities.size() + density) * s.sizes.size() * s.columns.size();
+}
+
+/// The speed-ups of a block and a density, as a table: sizes by columns.
+void print_panel(settings const& s, std::vector<cell> const& cells, std::size_t block, std::size_t density) {
+  std::printf("\nblocks of %s, density %s\n  m = k \\ n", s.blocks[block].c_str(),
+              s.densities[density].c_str());
+  for (auto const& n : s.columns) std::printf("%8s", n.c_str());
+  std::size_t i = first_of(s, block, density);
+  for (auto const& size : s.sizes) {
+    std::printf("\n%11s", size.c_str());
+    for (std::size_t q = 0; q < s.columns.size(); ++q, ++i) {
+      const double up = cells[i].speed_up();
+      std::printf(up > 0 ? "%8.2f" : "       -", up);
+    }
+  }
+  std::printf("\n");
+}
+
+/// The speed-ups as a picture: a square for each product.
+std::string drawn_panel(settings const& s, std::vector<cell> const& cells, std::size_t block,
+                        std::size_t density) {
+  const std::size_t across = s.columns.size(), down = s.sizes.size();
+  const double side = 28, left = 36, top = 20, width = left + double(across) * side,
+               height = top + double(down) * side + 18;
+  std::string svg = message("<svg viewBox=\"0 0 ", width, " ", height, "\" width=\"", width,
+                            "\" role=\"img\">", "<text class=\"axis\" x=\"", left,
+                            "\" y=\"14\">b = ", s.blocks[block], ", d = ", s.densities[density], "</text>");
+  const auto square = [&](cell const& c, double x, double y) {
+    const double up = c.speed_up(), strength = up > 0 ? std::clamp(std::log10(up), -1.0, 1.0) : 0;
+    svg += message("<rect class=\"",
+                   up <= 0        ? "none"
+                   : strength > 0 ? "faster"
+                                  : "slower",
+                   "\" x=\"", x, "\" y=\"", y, "\" width=\"", side - 1, "\" height=\"", side - 1,
+                   "\" style=\"opacity:", up > 0 ? 0.08 + 0.92 * std::abs(strength) : 0.5, "\"><title>",
+                   c.size, " x ", c.size, " x ", c.n, ": ",
+                   up > 0 ? message(up, " times dense") : std::string("does not fit"), "</title></rect>");
+  };
+  std::size_t i = first_of(s, block, density);
+  for (std::size_t r = 0; r < down; ++r) {
+    svg += message("<text class=\"axis\" text-anchor=\"end\" x=\"", left - 5, "\" y=\"",
+                   top + (double(r) + 0.65) * side, "\">", s.sizes[r], "</text>");
+    for (std::size_t q = 0; q < across; ++q, ++i) {
+      square(cells[i], left + double(q) * side, top + double(r) * side);
+      if (r + 1 == down)
+        svg += message("<text class=\"axis\" text-anchor=\"middle\" x=\"", left + (double(q) + 0.5) * side,
+                       "\" y=\"", top + double(down) * side + 13, "\">", s.columns[q], "</text>");
+    }
+  }
+  return svg + "</svg>";
+}
+
+/// A page of pictures: a row for each block, which wraps where the page is narrow.
+std::string map_page(settings const& s, std::vector<cell> const& cells) {
+  std::string panels;
+  for (std::size_t b = 0; b < s.blocks.size(); ++b) {
+    panels += "<div class=\"row\">";
+    for (std::size_t d = 0; d < s.densities.size(); ++d) panels += drawn_panel(s, cells, b, d);
+    panels += "</div>";
+  }
+  return message(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>Speed-up over "
+      "dense</title><style>:root{--back:#fcfcfb;--ink:#1c1f24;--faster:#2f6fb2;--slower:#c8552c}"
+      "@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--faster:#6ea8e0;--"
+      "slower:#ee8a5e}}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 "
+      "system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem}"
+      ".row{display:flex;flex-wrap:wrap;gap:.5rem;margin-bottom:.8rem}svg{max-width:100%;height:auto}"
+      ".faster{fill:var(--faster)}.slower{fill:var(--slower)}.none{fill:"
+      "none;stroke:var(--ink);stroke-dasharray:2 "
+      "3}.axis{fill:var(--ink);font-size:12px}</style></head><body><main><h1>Speed-up of the ",
+      s.mode, " product over dense</h1><p>", s.type, " on ", asked_target(s).name,
+      ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
+      "does not fit.</p>",
+      panels, "</main></body></html>\n");
+}
+
 }  // namespace
 
 int sweep_products(settings const& s) {
@@ -119,65 +199,10 @@ int map_products(settings const& s) {
   for_each_cell(s, [&](cell const& c) { cells.push_back(c), show_progress(s, cells.size()); });
   std::printf("speed-up of the %s product over dense, %s, on %s (-: does not fit)\n", s.mode.c_str(),
               s.type.c_str(), asked_target(s).name.c_str());
-  std::size_t i = 0;
-  const std::size_t across = s.columns.size(), down = s.sizes.size();
-  std::string panels;  // a row for each block, which wraps where the page is narrow
-  const double side = 28, left = 36, top = 20, width = left + double(across) * side,
-               height = top + double(down) * side + 18;
-  for (std::size_t b = 0; b < s.blocks.size(); ++b) {
-    panels += "<div class=\"row\">";
-    for (std::size_t d = 0; d < s.densities.size(); ++d) {
-      std::printf("\nblocks of %s, density %s\n  m = k \\ n", s.blocks[b].c_str(), s.densities[d].c_str());
-      for (auto const& n : s.columns) std::printf("%8s", n.c_str());
-      std::string svg = message("<svg viewBox=\"0 0 ", width, " ", height, "\" width=\"", width,
-                                "\" role=\"img\">", "<text class=\"axis\" x=\"", left,
-                                "\" y=\"14\">b = ", s.blocks[b], ", d = ", s.densities[d], "</text>");
-      for (std::size_t r = 0; r < down; ++r) {
-        std::printf("\n%11s", s.sizes[r].c_str());
-        svg += message("<text class=\"axis\" text-anchor=\"end\" x=\"", left - 5, "\" y=\"",
-                       top + (double(r) + 0.65) * side, "\">", s.sizes[r], "</text>");
-        for (std::size_t q = 0; q < across; ++q, ++i) {
-          const double up = cells[i].speed_up();
-          std::printf(up > 0 ? "%8.2f" : "       -", up);
-          const double strength = up > 0 ? std::clamp(std::log10(up), -1.0, 1.0) : 0;
-          svg +=
-              message("<rect class=\"",
-                      up <= 0        ? "none"
-                      : strength > 0 ? "faster"
-                                     : "slower",
-                      "\" x=\"", left + double(q) * side, "\" y=\"", top + double(r) * side, "\" width=\"",
-                      side - 1, "\" height=\"", side - 1,
-                      "\" style=\"opacity:", up > 0 ? 0.08 + 0.92 * std::abs(strength) : 0.5, "\"><title>",
-                      cells[i].size, " x ", cells[i].size, " x ", cells[i].n, ": ",
-                      up > 0 ? message(up, " times dense") : std::string("does not fit"), "</title></rect>");
-          if (r + 1 == down)
-            svg +=
-                message("<text class=\"axis\" text-anchor=\"middle\" x=\"", left + (double(q) + 0.5) * side,
-                        "\" y=\"", top + double(down) * side + 13, "\">", s.columns[q], "</text>");
-        }
-      }
-      panels += svg + "</svg>";
-      std::printf("\n");
-    }
-    panels += "</div>";
-  }
+  for (std::size_t b = 0; b < s.blocks.size(); ++b)
+    for (std::size_t d = 0; d < s.densities.size(); ++d) print_panel(s, cells, b, d);
   if (s.html.empty()) return 0;
-  io::write_atomically(
-      s.html,
-      message("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-              "content=\"width=device-width,initial-scale=1\"><title>Speed-up over "
-              "dense</title><style>:root{--back:#fcfcfb;--ink:#1c1f24;--faster:#2f6fb2;--slower:#c8552c}"
-              "@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--faster:#6ea8e0;--"
-              "slower:#ee8a5e}}body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 "
-              "system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem}"
-              ".row{display:flex;flex-wrap:wrap;gap:.5rem;margin-bottom:.8rem}svg{max-width:100%;height:auto}"
-              ".faster{fill:var(--faster)}.slower{fill:var(--slower)}.none{fill:"
-              "none;stroke:var(--ink);stroke-dasharray:2 "
-              "3}.axis{fill:var(--ink);font-size:12px}</style></head><body><main><h1>Speed-up of the ",
-              s.mode, " product over dense</h1><p>", s.type, " on ", asked_target(s).name,
-              ". Columns are n, rows m = k. Blue: faster than dense, up to 10 times; red: slower; dashed: "
-              "does not fit.</p>",
-              panels, "</main></body></html>\n"));
+  io::write_atomically(s.html, map_page(s, cells));
   std::printf("\n"), print_written(s.html);
   return 0;
 }
