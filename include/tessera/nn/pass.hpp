@@ -19,77 +19,60 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
+/// Resizes an activation that a layer saves. Allocates only to grow.
+template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
+  if (x.features() != features) x = panel_matrix<T>(features, tokens);
+  x.resize(tokens);
+}
+template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
+
 /// Lends activations that live only inside the backward of one layer, and `saved` values of layers that are
 /// recomputed there. Loans are returned and lent again: all layers of a model share them, and a second step
 /// allocates nothing.
 template <element T> class workspace {
+  struct lendable {
+    void const* type;
+    std::int64_t features;  // of an activation; else 0
+    std::shared_ptr<void> value;
+  };
+
  public:
-  class loan {
+  /// A loan of an activation, or of another value; an earlier borrower may have filled it.
+  template <class Value> class loan {
    public:
-    explicit loan(workspace& from, std::int64_t features, std::int64_t tokens)
-        : from_(from), values_(from.take(features)) {
-      values_->resize(tokens);
+    explicit loan(workspace& from) : from_(from), lent_(from.template take<Value>(0)) {}
+    loan(workspace& from, std::int64_t features, std::int64_t tokens)
+        : from_(from), lent_(from.template take<Value>(features)) {
+      fit(**this, features, tokens);
     }
     loan(loan const&) = delete;
     loan& operator=(loan const&) = delete;
-    ~loan() { from_.free_.push_back(std::move(values_)); }  // the capacity suffices: see take
+    ~loan() { from_.free_.push_back(std::move(lent_)); }  // the capacity suffices: see take
 
-    panel_matrix<T>& operator*() const { return *values_; }
-    panel_matrix<T>* get() const { return values_.get(); }
-
-   private:
-    workspace& from_;
-    std::unique_ptr<panel_matrix<T>> values_;
-  };
-
-  /// A loan of a layer's `saved`, possibly filled by an earlier borrower.
-  template <class Saved> class saved_loan {
-   public:
-    explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
-    saved_loan(saved_loan const&) = delete;
-    saved_loan& operator=(saved_loan const&) = delete;
-    ~saved_loan() { from_.free_saved_.push_back({&type_of<Saved>, std::move(value_)}); }
-
-    Saved& operator*() const { return *static_cast<Saved*>(value_.get()); }
+    Value& operator*() const { return *get(); }
+    Value* get() const { return static_cast<Value*>(lent_.value.get()); }
 
    private:
     workspace& from_;
-    std::shared_ptr<void> value_;
+    lendable lent_;
   };
 
  private:
-  template <class Saved> static constexpr char type_of = 0;  // its address tells types apart
-  struct any_saved {
-    void const* type;
-    std::shared_ptr<void> value;
-  };
-  template <class Saved> std::shared_ptr<void> take_saved() {
-    for (auto& candidate : free_saved_)
-      if (candidate.type == &type_of<Saved>) {
-        std::swap(candidate, free_saved_.back());
-        auto found = std::move(free_saved_.back().value);
-        free_saved_.pop_back();
-        return found;
-      }
-    free_saved_.reserve(std::size_t(++owned_saved_));
-    return std::make_shared<Saved>();
-  }
-
-  std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
+  template <class Value> static constexpr char type_of = 0;  // its address tells types apart
+  template <class Value> lendable take(std::int64_t features) {
     for (auto& candidate : free_)
-      if (candidate->features() == features) {
+      if (candidate.type == &type_of<Value> && candidate.features == features) {
         std::swap(candidate, free_.back());
-        auto found = std::move(free_.back());
+        lendable found = std::move(free_.back());
         free_.pop_back();
         return found;
       }
     free_.reserve(std::size_t(++owned_));
-    return std::make_unique<panel_matrix<T>>(features, 0);
+    return {&type_of<Value>, features, std::make_shared<Value>()};
   }
 
-  std::vector<std::unique_ptr<panel_matrix<T>>> free_;
-  std::vector<any_saved> free_saved_;
-  int owned_ = 0, owned_saved_ = 0;
+  std::vector<lendable> free_;
+  int owned_ = 0;
 };
 
 enum class purpose { training, evaluation };
@@ -177,14 +160,13 @@ template <element T> struct pass {
   gradient_observer<T> weight_gradients = {};
 
   std::int64_t tokens() const { return sequences.tokens(); }
-  typename nn::workspace<T>::loan borrow(std::int64_t features) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens());
+  using activation_loan = typename nn::workspace<T>::template loan<panel_matrix<T>>;
+  activation_loan borrow(std::int64_t features) const { return borrow(features, tokens()); }
+  activation_loan borrow(std::int64_t features, std::int64_t tokens) const {
+    return activation_loan(workspace, features, tokens);
   }
-  typename nn::workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens);
-  }
-  template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
-    return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
+  template <class Saved> typename nn::workspace<T>::template loan<Saved> borrow_saved() const {
+    return typename nn::workspace<T>::template loan<Saved>(workspace);
   }
 };
 
@@ -201,12 +183,5 @@ struct any_pass {
     return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
   }
 };
-
-/// Resizes an activation that a layer saves. Allocates only to grow.
-template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
-  if (x.features() != features) x = panel_matrix<T>(features, tokens);
-  x.resize(tokens);
-}
-template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
