@@ -97,7 +97,7 @@ template <class T> struct normalised : activations<T> {
   typename nn::layer_norm<T>::saved saved;
   explicit normalised(workload const& what)
       : activations<T>(what), norm(what.m), gradients(nn::zeros_like(norm)) {
-    norm.resize(saved, this->x.tokens());
+    nn::fit(saved, norm.unfilled(), this->x.tokens());
     run(this->pass.ctx, norm.prepare(this->x, saved, this->pass));
   }
 };

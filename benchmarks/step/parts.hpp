@@ -77,7 +77,7 @@ template <element T, class Transformer> class transformer_parts {
     panel_ = activation<T>(hidden, panel_tokens, 5);
     inner_panel_ = activation<T>(inner, panel_tokens, 6);
     inner_result_ = activation<T>(inner, panel_tokens, 7);
-    layers[0].norm1.resize(norm_, n);
+    nn::fit(norm_, layers[0].norm1.unfilled(), n);
     run(ctx(), layers[0].norm1.prepare(x_, norm_, pass));
     nn::fit(log_sums_, layers[0].attention.heads.queries, n);
   }

@@ -23,6 +23,7 @@ template <element T, class Block> struct gated_linear {
 
   struct saved {
     panel_matrix<T> z, u;
+    static void parts(auto& each, auto&... of) { each("z", of.z...), each("u", of.u...); }
   };
   using gradients = gated_linear<accumulator_t<T>, Block>;
 
@@ -32,18 +33,14 @@ template <element T, class Block> struct gated_linear {
   }
   std::int64_t outputs(std::int64_t) const { return value_of.weight.rows(); }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    nn::fit(s.z, outputs(0), tokens);
-    nn::fit(s.u, outputs(0), tokens);
-  }
+  saved unfilled() const { return {{outputs(0), 0}, {outputs(0), 0}}; }
   template <class X> auto prepare(X const& x, saved& s, nn::pass<T> const&) const {
     return statements(s.z = value_of.value(x), s.u = gate_of.value(x));
   }
   template <class X> auto value(X const&, saved const& s) const { return s.z * sigmoid(s.u); }
 
   void forward(panel_matrix<T> const& x, nn::destination<T> y, saved& s, nn::pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
+    nn::forward_by_value(*this, x, y, s, p);
   }
   /// dz = dy ∘ σ(u), du = dy ∘ z ∘ σ′(u), dx = Wᵀ dz + Vᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, nn::destination<T> dx,

@@ -11,6 +11,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/statements/attention.hpp>
 #include <tessera/statements/rotary.hpp>
@@ -41,6 +42,9 @@ struct multi_head_attention {
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
+    static void parts(auto& each, auto&... of) {
+      each("qkv", of.qkv...), each("mixed", of.mixed...), each("log_sums", of.log_sums...);
+    }
   };
   using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
@@ -70,9 +74,7 @@ struct multi_head_attention {
     model_size size = model_size::of<T>()
                           .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
                           .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(qkv)
-                          .keeps(features)                                        // mixed
-                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}})
                           .lends(features)  // the gradients of mixed and qkv
                           .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
@@ -95,11 +97,7 @@ struct multi_head_attention {
   }
   std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.qkv, qkv.weight.rows(), tokens);
-    fit(s.mixed, out.weight.cols(), tokens);
-    fit(s.log_sums, heads.queries, tokens);
-  }
+  saved unfilled() const { return {{qkv.weight.rows(), 0}, {out.weight.cols(), 0}, {heads.queries, 0}}; }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return statements(s.qkv = qkv.value(x),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
@@ -107,7 +105,9 @@ struct multi_head_attention {
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
@@ -127,13 +127,6 @@ struct multi_head_attention {
       return {};
   }
 };
-
-template <element T, class Block, score_functor Score, class Linear>
-void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
-                                                            saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T, class Block, score_functor Score, class Linear>
 void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,

@@ -15,6 +15,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
 // Layers made of layers.
@@ -67,6 +68,7 @@ template <element T, class... Layer> struct sequence {
   struct saved {
     std::tuple<typename Layer::saved...> layers;
     std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
+    static void parts(auto& each, auto&... of) { each("", of.layers...), each("between", of.between...); }
   };
   using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
 
@@ -127,7 +129,7 @@ void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::sav
   if constexpr (requires { layer.recompute(x, s, p); }) {
     layer.recompute(x, s, p);
   } else if constexpr (requires { layer.prepare(x, s, p); }) {
-    layer.resize(s, x.tokens());
+    fit(s, layer.unfilled(), x.tokens());
     run(p.ctx, layer.prepare(x, s, p));
   } else {
     const auto y = p.borrow(layer.outputs(x.features()), x.tokens());
@@ -180,6 +182,7 @@ template <element T, class Layer> struct layer_range {
   struct saved {
     std::vector<typename Layer::saved> layers;
     std::vector<panel_matrix<T>> between;  // result of layer i, input of layer i + 1
+    static void parts(auto& each, auto&... of) { each("", of.layers...), each("between", of.between...); }
   };
   using gradients = std::span<typename Layer::gradients>;
 
@@ -240,6 +243,7 @@ template <element T, class Layer> struct stack {
     typename layer_range<T, Layer>::saved kept;
     std::vector<panel_matrix<T>> inputs;  // of all segments but the first
     int segments = -1;                    // in forward; -1: before it
+    static void parts(auto& each, auto&... of) { each("", of.kept...), each("inputs", of.inputs...); }
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
@@ -249,9 +253,10 @@ template <element T, class Layer> struct stack {
                          std::int64_t segments = 0) {
     require_segments(segments, layers);
     model_size size = model_size::of<T>();
-    if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
-    return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
-        .keeps(features, segments - 1)
+    const panel_matrix<T> between(features, 0);
+    if (segments == 0) return size.part(layer, layers).keeps(between, layers - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(layers, segments))
+        .keeps(between, segments - 1)
         .lends(features, 4);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }

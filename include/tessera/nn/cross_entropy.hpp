@@ -10,6 +10,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/statements/embedding.hpp>
 #include <tessera/statements/run.hpp>
 
@@ -60,10 +61,16 @@ template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
     bool has_gradient = false;  // forward has computed dlogits
+    static void parts(auto& each, auto&... of) {
+      each("target", of.target...), each("picked", of.picked...);
+      each("largest", of.largest...), each("sum", of.sum...);
+    }
   };
 
   /// Includes the logits, whose memory later holds their gradient.
-  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_sums(4); }
+  static model_size size(std::int64_t classes) {
+    return model_size::of<T>().keeps(panel_matrix<T>(classes, 0)).keeps(saved());
+  }
 
   /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
   /// of a step. Subtracts the largest logit first, so that exp cannot overflow.
@@ -80,7 +87,7 @@ template <element T> struct cross_entropy {
     if (tokens == 0) return 0;
     if (!(count > 0))
       throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
-    for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
+    fit(s, {}, tokens);
     for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
 
     const auto scores = named<"logits">(logits);

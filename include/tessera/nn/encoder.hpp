@@ -29,6 +29,9 @@ template <element T, class Op> struct masked_token_head {
   struct saved {
     panel_matrix<T> z, activated;
     typename layer_norm<T>::saved norm;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("activated", of.activated...), each("norm", of.norm...);
+    }
   };
   using gradients = masked_token_head<accumulator_t<T>, Op>;
 
@@ -47,7 +50,7 @@ template <element T, class Op> struct masked_token_head {
         .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
         .part(layer_norm<T>::size(hidden))
         .vector(vocabulary)
-        .keeps(hidden, 2);  // z, activated
+        .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
@@ -61,9 +64,7 @@ template <element T, class Op> struct masked_token_head {
 template <element T, class Op>
 void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
                                        panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  fit(s.z, x.features(), x.tokens());
-  fit(s.activated, x.features(), x.tokens());
-  norm.resize(s.norm, x.tokens());
+  fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
       logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
 }
@@ -107,6 +108,10 @@ struct encoder_body {
     panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
+    static void parts(auto& each, auto&... of) {
+      each("summed", of.summed...), each("embedded", of.embedded...), each("top", of.top...);
+      each.apart("embedding_norm", of.embedding_norm...), each.apart("block", of.blocks...);
+    }
   };
   using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -146,8 +151,11 @@ struct encoder_body {
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
+  }
+  static saved unfilled(transformer_config const& of) {
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
@@ -166,7 +174,7 @@ template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
   require_tokens(in.ids, p);
   list_positions(p.sequences, config.context, s.positions);
-  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
       when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
   if (config.segment_types > 0) {
@@ -212,6 +220,10 @@ struct encoder : encoder_body<T, Block, Layer> {
   struct saved : body::saved, token_prediction<T>::saved {
     typename masked_token_head<T, Op>::saved head;
     typename sequence_head<T>::saved next_sentence;
+    static void parts(auto& each, auto&... of) {
+      body::saved::parts(each, of...), token_prediction<T>::saved::parts(each, of...);
+      each("head", of.head...), each("next_sentence", of.next_sentence...);
+    }
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 

@@ -37,6 +37,11 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     panel_matrix<T> embedded, top;
     typename stack<T, Layer>::saved blocks;
     typename layer_norm<T>::saved final_norm;
+    static void parts(auto& each, auto&... of) {
+      each("embedded", of.embedded...), each("top", of.top...);
+      each.apart("block", of.blocks...), each.apart("final_norm", of.final_norm...);
+      token_prediction<T>::saved::parts(each, of...);
+    }
   };
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -78,9 +83,12 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .part(layer_norm<T>::size(of.hidden, of.bias))
         .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 2)  // embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients
         .checked();
+  }
+  static saved unfilled(transformer_config const& of) {
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
@@ -142,8 +150,7 @@ void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
   list_positions(p.sequences, config.context, s.positions);
-  fit(s.embedded, config.hidden, p.tokens());
-  fit(s.top, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
       when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
@@ -153,7 +160,7 @@ void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved&
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
-  final_norm.resize(s.final_norm, top.tokens());
+  fit(s.final_norm, {}, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
 }

@@ -9,6 +9,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/statements/run.hpp>
 
@@ -27,6 +28,7 @@ struct mlp {
 
   struct saved {
     panel_matrix<T> z;
+    static void parts(auto& each, auto&... of) { each("z", of.z...); }
   };
   using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -39,7 +41,7 @@ struct mlp {
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner())      // z
+        .keeps(saved{{of.inner(), 0}})
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -51,23 +53,18 @@ struct mlp {
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
-  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
+  saved unfilled() const { return {{up.weight.rows(), 0}}; }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T, class Block, class Op, class Linear>
-void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                        pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T, class Block, class Op, class Linear>
 void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
@@ -91,6 +88,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
 
   struct saved {
     panel_matrix<T> z, u;
+    static void parts(auto& each, auto&... of) { each("z", of.z...), each("u", of.u...); }
   };
   using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -104,7 +102,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner(), 2)   // z, u
+        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}})
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -116,28 +114,20 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
   }
   std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.z, gate.weight.rows(), tokens);
-    fit(s.u, up.weight.rows(), tokens);
-  }
+  saved unfilled() const { return {{gate.weight.rows(), 0}, {up.weight.rows(), 0}}; }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
     return statements(s.z = gate.value(x), s.u = up.value(x));
   }
   template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T, class Block, class Op, class Linear>
-void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                              pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T, class Block, class Op, class Linear>
 void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,

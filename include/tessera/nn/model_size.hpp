@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string_view>
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/nn/parameter.hpp>
 #include <tessera/statements/attention.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
+#include <tessera/tensor/vectors.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -85,14 +89,22 @@ struct model_size {
     increase(copied_bytes, bytes);
     return *this;
   }
-  /// Adds activations that are saved from forward to backward.
-  model_size& keeps(std::int64_t features, std::int64_t count = 1) {
-    increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
+  /// Adds `count` activations that are saved from forward to backward. They have no tokens here.
+  template <element E> model_size& keeps(panel_matrix<E> const& unfilled, std::int64_t count = 1) {
+    increase(saved_values,
+             detail::product(unfilled.padded_features(), std::int64_t(sizeof(E)) / element_bytes, count));
     return *this;
   }
-  /// Adds numbers of the accumulator for each token.
-  model_size& keeps_sums(std::int64_t count) {
-    increase(saved_values, detail::product(count, accumulator_bytes / element_bytes));
+  /// Adds a number for each token.
+  template <element E> model_size& keeps(token_vector<E> const&) {
+    increase(saved_values, std::int64_t(sizeof(E)) / element_bytes);
+    return *this;
+  }
+  /// Adds the parts of a `saved` but those that stand apart: see nn/saved.hpp. What a part of the layer saves
+  /// is counted with that part.
+  template <detail::has_parts Saved> model_size& keeps(Saved const& unfilled) {
+    keep_each each{*this};
+    Saved::parts(each, unfilled);
     return *this;
   }
   /// Adds activations that backward borrows together, and holds while its parts borrow.
@@ -157,6 +169,13 @@ struct model_size {
 
  private:
   using lent = std::map<std::int64_t, std::int64_t>;  // number of features → activations
+  struct keep_each {
+    model_size& size;
+    template <class Part> void operator()(std::string_view, Part const& unfilled) {
+      if constexpr (requires { typename Part::tensor_tag; }) size.keeps(unfilled);
+    }
+    void apart(std::string_view, auto const&) {}
+  };
 
   static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
   lent lent_in_all() const {

@@ -9,6 +9,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/statements/run.hpp>
 
 // `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
@@ -26,6 +27,7 @@ template <element T> struct layer_norm {
 
   struct saved {
     token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
+    static void parts(auto& each, auto&... of) { each("mean", of.mean...), each("scale", of.scale...); }
   };
   using gradients = layer_norm<accumulator_t<T>>;
 
@@ -41,15 +43,12 @@ template <element T> struct layer_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
-    model_size size = model_size::of<T>().vector(features).keeps_sums(2);
+    model_size size = model_size::of<T>().vector(features).keeps(saved());
     return with_bias == bias_term::present ? size.vector(features) : size;
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.mean, tokens);
-    fit(s.scale, tokens);
-  }
+  saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
     return statements(s.mean = mean_features(x),
                       s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
@@ -58,18 +57,14 @@ template <element T> struct layer_norm {
     return (x - s.mean) * s.scale * weight + bias;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T>
-void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T>
 void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
@@ -95,6 +90,7 @@ template <element T> struct rms_norm {
 
   struct saved {
     token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
+    static void parts(auto& each, auto&... of) { each("scale", of.scale...); }
   };
   using gradients = rms_norm<accumulator_t<T>>;
 
@@ -109,28 +105,24 @@ template <element T> struct rms_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term = bias_term::absent) {
-    return model_size::of<T>().vector(features).keeps_sums(1);
+    return model_size::of<T>().vector(features).keeps(saved());
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const { fit(s.scale, tokens); }
+  saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
     return s.scale = rsqrt(mean_features(square(x)) + epsilon);
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T>
-void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T>
 void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,

@@ -117,6 +117,7 @@ struct no_parts {
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
   void hyperparameter(auto&...) {}
+  template <class... Of> void apart(std::string_view, Of&&...) {}
 };
 template <class T>
 concept has_parts = requires(no_parts& each, T& layer) { std::remove_const_t<T>::parts(each, layer); };
@@ -132,6 +133,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
     part_lister<Action> each{name, action};
     std::remove_const_t<First>::parts(each, first, others...);
     if constexpr (requires { action.layer(first, others...); }) action.layer(first, others...);
+  } else if constexpr (std::is_empty_v<First>) {  // has no parts
   } else if constexpr (is_optional<First>) {
     action.optional(name.with(parameter_role::vector), first, others...);
   } else if constexpr (is_list<First>) {
@@ -210,6 +212,10 @@ template <class Action> struct part_lister {
       action.hyperparameter(of...);
   }
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
+  /// A part of a `saved`: see nn/saved.hpp.
+  template <class... Of> void apart(std::string_view part, Of&&... of) {
+    if constexpr (Action::visits_apart) walk(name.child(part), action, of...);
+  }
 };
 
 /// Throws shape_error: models that are visited together have lists of other lengths.

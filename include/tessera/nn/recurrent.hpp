@@ -12,6 +12,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/statements/run.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/panel_slice.hpp>
@@ -101,12 +102,12 @@ Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parame
   };
   return {matrix("input"), matrix("recurrent")};
 }
-template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
+template <class T, class Cell> model_size cell_size(std::int64_t hidden, double density) {
+  const std::int64_t gates = Cell::gate_count * hidden;
   return model_size::of<T>()
-      .part(linear<T, Block>::size(gates * hidden, hidden, density, bias_term::present), 2)
-      .keeps(gates * hidden)
-      .keeps(hidden, 2)  // states, and cells or candidates
-      .lends(gates * hidden, 2)
+      .part(decltype(Cell::input)::size(gates, hidden, density, bias_term::present), 2)
+      .keeps(Cell::unfilled(hidden))
+      .lends(gates, 2)
       .lends(hidden, 2);
 }
 
@@ -127,6 +128,10 @@ template <element T, class Block> struct gru {
     panel_matrix<T> initial;  // state before the first step (hidden, tokens of a step); zeros if not set
     panel_matrix<T> gates, hidden;  // r, z, n; all h
     panel_matrix<T> candidate;      // U_n h + c_n
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("candidate", of.candidate...);
+    }
   };
   using gradients = gru<accumulator_t<T>, Block>;
 
@@ -140,7 +145,10 @@ template <element T, class Block> struct gru {
     return detail::random_cell<gru>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, Block>(hidden, density, gate_count);
+    return detail::cell_size<T, gru>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -163,9 +171,7 @@ template <element T, class Block>
 void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
-  fit(s.gates, 3 * h, x.tokens());
-  fit(s.hidden, h, x.tokens());
-  fit(s.candidate, h, x.tokens());
+  fit(s, unfilled(h), x.tokens());
   detail::fit_state(s.initial, h, time.step_tokens());
   const auto room = p.borrow(3 * h, time.step_tokens());
   run(p.ctx, s.gates = input.value(x), s.hidden = 0);
@@ -226,6 +232,10 @@ template <element T, class Block> struct lstm {
     panel_matrix<T> initial,
         initial_cell;  // before the first step (hidden, tokens of a step); zeros if not set
     panel_matrix<T> gates, hidden, cell;  // i, f, g, o; all h; all cells
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...), each.apart("initial_cell", of.initial_cell...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("cell", of.cell...);
+    }
   };
   using gradients = lstm<accumulator_t<T>, Block>;
 
@@ -239,7 +249,10 @@ template <element T, class Block> struct lstm {
     return detail::random_cell<lstm>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, Block>(hidden, density, gate_count);
+    return detail::cell_size<T, lstm>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -265,9 +278,7 @@ template <element T, class Block>
 void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
-  fit(s.gates, 4 * h, x.tokens());
-  fit(s.hidden, h, x.tokens());
-  fit(s.cell, h, x.tokens());
+  fit(s, unfilled(h), x.tokens());
   detail::fit_state(s.initial, h, time.step_tokens());
   detail::fit_state(s.initial_cell, h, time.step_tokens());
   run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);

@@ -66,6 +66,10 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   struct saved : token_prediction<T>::saved {
     panel_matrix<T> embedded, top;
     typename stack<T, Cell>::saved cells;
+    static void parts(auto& each, auto&... of) {
+      each("embedded", of.embedded...), each("top", of.top...), each.apart("cell", of.cells...);
+      token_prediction<T>::saved::parts(each, of...);
+    }
   };
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
@@ -111,10 +115,11 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
         .part(stack<T, Cell>::size(Cell::size(of.hidden, of.density), of.layers, of.hidden, segments))
         .vector(of.vocabulary)
         .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 2)  // embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients
         .checked();
   }
+  static saved unfilled(recurrent_config const& of) { return {{}, {of.hidden, 0}, {of.hidden, 0}, {}}; }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
   ///   ids, targets (tokens): of the time steps of p
@@ -171,8 +176,7 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> ids, saved& s,
                                                   pass<T> const& p) const {
   require_tokens(ids, p);
-  fit(s.embedded, config.hidden, p.tokens());
-  fit(s.top, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
   cells.forward(s.embedded, s.top, s.cells, p);

@@ -23,6 +23,7 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
 
   struct saved : body::saved {
     typename sequence_head<T>::saved head;
+    static void parts(auto& each, auto&... of) { body::saved::parts(each, of...), each("head", of.head...); }
   };
   using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
 

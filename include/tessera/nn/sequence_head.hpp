@@ -29,6 +29,10 @@ template <element T> struct sequence_head {
     panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
     panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    static void parts(auto& each, auto&... of) {
+      each("first", of.first...), each("pooled", of.pooled...), each("dropped", of.dropped...);
+      each("logits", of.logits...), each("loss", of.loss...);
+    }
   };
   using gradients = sequence_head<accumulator_t<T>>;
 

@@ -18,6 +18,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/statements/run.hpp>
@@ -70,7 +71,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
-  void resize(saved& s, std::int64_t tokens) const { whole.resize(s, tokens); }
+  saved unfilled() const { return whole.unfilled(); }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return whole.prepare(x, s, p);
   }
@@ -79,8 +80,7 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
+    forward_by_value(*this, x, y, s, p);
   }
 
   /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
@@ -112,6 +112,9 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
 
   struct saved : whole_type::saved {
     feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
+    static void parts(auto& each, auto&... of) {
+      whole_type::saved::parts(each, of...), each("factors", of.factors...);
+    }
   };
   using gradients = slimmable_attention<accumulator_t<T>, Block, Score>;
 
@@ -134,11 +137,11 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
   /// Throws shape_error unless each head has a coefficient.
-  void resize(saved& s, std::int64_t tokens) const {
+  saved unfilled() const {
     detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
-    whole.resize(s, tokens);
-    s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
+    saved s{whole.unfilled(), feature_vector<accumulator_t<T>>(whole.out.weight.cols())};
     for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
+    return s;
   }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     return whole.prepare(x, s, p);
@@ -148,8 +151,7 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
+    forward_by_value(*this, x, y, s, p);
   }
 
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh

@@ -20,6 +20,10 @@ template <element T> struct token_prediction {
     counted_tokens targets;
     panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    static void parts(auto& each, auto&... of) {
+      each.apart("counted", of.counted...), each.apart("logits", of.logits...);
+      each.apart("loss", of.loss...);
+    }
   };
 
   /// The loss of the tokens that s.targets has chosen: see cross_entropy.

@@ -12,6 +12,7 @@
 #include <tessera/nn/norm.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/nn/saved.hpp>
 #include <tessera/nn/transformer_config.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -41,6 +42,10 @@ struct transformer_block {
     typename Attention::saved attention;
     typename Mlp::saved mlp;
     panel_matrix<T> h, v;  // v: post only
+    static void parts(auto& each, auto&... of) {
+      each("norm1", of.norm1...), each("norm2", of.norm2...), each("attention", of.attention...);
+      each("mlp", of.mlp...), each("h", of.h...), each("v", of.v...);
+    }
   };
   using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
                                       typename Mlp::gradients, typename Attention::gradients>;
@@ -59,7 +64,7 @@ struct transformer_block {
         .part(Norm::size(of.hidden, of.bias), 2)
         .part(Attention::size(of))
         .part(Mlp::size(of))
-        .keeps(of.hidden, is_pre ? 1 : 2)  // h, v
+        .keeps(saved{{}, {}, {}, {}, {of.hidden, 0}, {is_pre ? 0 : of.hidden, 0}})
         .lends(of.hidden, 4);
   }
   /// Zeros on random patterns; gains are 1.
@@ -75,13 +80,10 @@ struct transformer_block {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    norm1.resize(s.norm1, tokens);
-    attention.resize(s.attention, tokens);
-    fit(s.h, mlp.outputs(0), tokens);
-    norm2.resize(s.norm2, tokens);
-    mlp.resize(s.mlp, tokens);
-    if (!is_pre) fit(s.v, mlp.outputs(0), tokens);
+  saved unfilled() const {
+    const std::int64_t features = mlp.outputs(0);
+    return {norm1.unfilled(), norm2.unfilled(), attention.unfilled(),
+            mlp.unfilled(),   {features, 0},    {is_pre ? 0 : features, 0}};
   }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
     const auto add_to_x = [&](auto const& branch) { return s.h = x + branch; };
@@ -111,7 +113,7 @@ template <element T, class Block, norm_order Order, class Norm, class Mlp, class
 void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
                                                                        destination<T> y, saved& s,
                                                                        pass<T> const& p) const {
-  resize(s, x.tokens());
+  fit(s, unfilled(), x.tokens());
   panel_matrix<T>& to = *y.to();
   if constexpr (is_pre)
     run(p.ctx, prepare(x, s, p),
