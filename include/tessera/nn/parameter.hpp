@@ -133,7 +133,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
     part_lister<Action> each{name, action};
     std::remove_const_t<First>::parts(each, first, others...);
     if constexpr (requires { action.layer(first, others...); }) action.layer(first, others...);
-  } else if constexpr (std::is_empty_v<First>) {  // has no parts
+  } else if constexpr (std::is_empty_v<First> && requires { Action::visits_apart; }) {  // nothing is saved
   } else if constexpr (is_optional<First>) {
     action.optional(name.with(parameter_role::vector), first, others...);
   } else if constexpr (is_list<First>) {
