@@ -98,7 +98,7 @@ TEST_CASE("random keys: each matrix and each dropout of a model has its own name
 }
 
 TEST_CASE("random keys: scores of edge-popup have the name of the layer in its model") {
-  const auto score = [](nn::parameter_name const& name) {
+  const auto score = [](nn::parameter_name const& name) -> float {  // and no reference into the layer
     const nn::linear<float, block> inner(8, 8);
     return nn::edge_popup<float, nn::linear<float, block>>(inner, 0.5, seed, name).scores.weight(1, 2);
   };
