@@ -46,7 +46,7 @@ nn::transformer_config config() {
   return of;
 }
 
-/// The bytes of the tensors that a `saved` lists, and of those whose name begins with `less`.
+/// The bytes of the tensors that a `saved` lists, and of the tensors whose name begins with `less`.
 struct bytes {
   std::int64_t all = 0, some = 0;
 };
@@ -84,7 +84,7 @@ typename Layer::saved filled(Layer const& layer, std::int64_t features,
                                           [&](auto& s, nn::pass<T> const& p) { layer.forward(x, y, s, p); });
 }
 
-/// The same, and that `size` forecasts the bytes.
+/// Checks the list, and that `size` forecasts the bytes.
 template <element T, class Layer>
 void check(Layer const& layer, std::int64_t features, nn::model_size const& size) {
   const auto s = filled<T>(layer, features);

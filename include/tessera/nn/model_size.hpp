@@ -100,8 +100,8 @@ struct model_size {
     increase(saved_values, std::int64_t(sizeof(E)) / element_bytes);
     return *this;
   }
-  /// Adds the parts of a `saved` but those that stand apart: see nn/saved.hpp. What a part of the layer saves
-  /// is counted with that part.
+  /// Adds the parts of a `saved`, without the parts that stand apart: see nn/saved.hpp. A part of the layer
+  /// counts its own saved values.
   template <detail::has_parts Saved> model_size& keeps(Saved const& unfilled) {
     keep_each each{*this};
     Saved::parts(each, unfilled);

@@ -24,8 +24,8 @@
 //   saved unfilled() const { return {{hidden(), 0}}; }
 //
 // `unfilled` is a `saved` of no tokens: its activations have their features, and no memory. From both follow
-// the memory for any number of tokens (fit), the bytes that a forecast counts (model_size::keeps), and what
-// layers around it do with saved values, whatever these are (for_each_saved).
+// the memory for any number of tokens (fit), the bytes that a forecast counts (model_size::keeps), and the
+// treatment of saved values of any kind by a layer around it (for_each_saved).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -60,7 +60,7 @@ template <class Saved, class Visit> void for_each_saved(Saved& of, Visit&& visit
   detail::walk(parameter_name(), action, of);
 }
 
-/// Gives the parts of a `saved` the features of an unfilled one and so many tokens; parts that stand apart
+/// Gives the parts of a `saved` the features of an unfilled one and `tokens` tokens; parts that stand apart
 /// stay as they are. A vector of features is copied. Allocates only to grow.
 template <class Saved>
   requires(detail::has_parts<Saved> || std::is_empty_v<Saved>)
