@@ -17,7 +17,7 @@
 //     typename layer_norm<T>::saved norm;
 //     static void parts(auto& each, auto&... of) {
 //       each("z", of.z...);                    // a tensor of all tokens
-//       each("norm", of.norm...);              // what a layer saves whose `prepare` this layer runs
+//       each("norm", of.norm...);              // of a layer whose `prepare` this layer runs
 //       each.apart("counted", of.counted...);  // a part that its own layer fits, or that is of other tokens
 //     }
 //   };
