@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 SECTIONS = ("long functions", "kernels tested elsewhere", "words")
-MOST_LINES = {"header": 400, "expr/": 1072, "function": 60}  # function_lengths.py has the last one, too
+MOST_LINES = {"header": 400, "expr/": 1072, "function": 60, "design.md": 350}  # function_lengths.py has the last one, too
 
 root = Path()
 problems = []
@@ -97,7 +97,14 @@ def expression_lines():
         report("include/tessera/expr", 1, f"{count} lines, at most {MOST_LINES['expr/']} (the aim is 1000)")
 
 
-# ---- what goes with what ----
+def design_lines():
+    """The design is read by everyone who changes the library: how to add a thing is told in extending.md."""
+    path = root / "docs/design.md"
+    if (count := len(lines_of(path))) > MOST_LINES["design.md"]:
+        report(path, count, f"{count} lines, at most {MOST_LINES['design.md']}")
+
+
+# ---- files that belong together ----
 
 
 def kernel_tests():
@@ -176,7 +183,7 @@ def broken_lines():
                 report(path, stump[0], f'"{text}" is left over from the line before: fill the paragraph')
 
 
-RULES = (header_lines, function_lines, expression_lines, kernel_tests, named_files, nameless_words, broken_lines)
+RULES = (header_lines, function_lines, expression_lines, design_lines, kernel_tests, named_files, nameless_words, broken_lines)
 
 
 def main():
