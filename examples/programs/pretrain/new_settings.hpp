@@ -47,6 +47,81 @@ inline void require_same_model(settings const& earlier, settings const& s) {
                  tessera::io::to_text(*now.find(name)) + ", which would be another model; leave it out");
 }
 
+/// Throws option_error for options that each say with which settings a run begins.
+inline void require_one_beginning(settings const& s, std::vector<given_option> const& given) {
+  const auto says = [&](const char* name) { return is_said(given, name); };
+  for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
+    if (says(name) && value.empty())
+      refuse("--" + std::string(name), "is empty; give a path, or leave it out");
+  if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
+  if (!s.config.empty() && !s.resume.empty())
+    refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
+  if (says("from") && !s.resume.empty())
+    refuse("--from",
+           "has no meaning with --resume, which goes on with the run's own models; leave one of them out");
+  if (says("from") && !s.config.empty())
+    refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
+  if (says("from") && !std::filesystem::exists(s.from + "/settings.json"))
+    refuse("--from",
+           s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
+}
+
+/// The settings in --config, or of the run in --from, and over them the arguments. Adds the options that they
+/// state.
+inline settings begun_settings(settings const& asked, std::vector<given_option> const& given,
+                               std::vector<given_option>& stated) {
+  const auto says = [&](const char* name) { return is_said(given, name); };
+  const bool begins_from = says("from");
+  const std::string path = begins_from ? asked.from + "/settings.json" : asked.config;
+  const tessera::io::json file = tessera::io::read_json(path);
+  settings s = stored_settings(file, path);
+  for (given_option const& one : read_json(settings_table(), file, path)) stated.push_back(one);
+  if (!begins_from && !s.from.empty())
+    refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
+                           ", or take out \"from\" and \"densify\"");
+  if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
+  if (says("time")) s.steps = 0;
+  if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
+  const settings earlier = s;
+  if (begins_from) {
+    s.name.clear(), s.initial_pattern = "random";  // the other run has patterns
+    s.densify = false;
+  }
+  if (begins_from && says("preset"))
+    refuse("--preset", "has no meaning with --from, which has a model; leave it out");
+  assign(settings_table(), s, given);
+  if (begins_from) {
+    require_same_model(earlier, s);
+    s.from = std::filesystem::absolute(s.from).string();
+  }
+  return s;
+}
+
+/// Throws option_error for arguments without meaning beside the other settings.
+inline void require_meaning(settings const& s, std::vector<given_option> const& given) {
+  const auto says = [&](const char* name) { return is_said(given, name); };
+  const auto refuse_if_said = [&](const char* name, std::string const& where, std::string const& advice) {
+    if (says(name)) refuse("--" + std::string(name), "has no meaning with " + where + "; " + advice);
+  };
+  for (const char* name : {"policy", "frames"}) {
+    const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
+                              : s.density == 1   ? "--density 1, which leaves no block to grow"
+                              : s.static_pattern ? "--static, which keeps the first pattern"
+                              : s.updates == 0   ? "--updates 0, which keeps the first pattern"
+                                                 : nullptr;
+    if (where) refuse_if_said(name, where, "leave one of them out");
+  }
+  if (s.densify && !(says("from") && s.only == "dense"))
+    refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
+  for (const char* name : {"mask-share", "mask", "next-sentence"})
+    if (s.model != "bert") refuse_if_said(name, "--model " + s.model, "say --model bert");
+  if (s.decay == "power") refuse_if_said("final-lr", "--decay power", "leave it out");
+  std::vector<const char*> meaningless;
+  if (s.policy == "set" || s.policy == "deep-r") meaningless = {"prune-decay", "block-norm"};
+  if (s.policy == "gradual") meaningless = {"prune-decay", "prune-fraction"};
+  for (const char* name : meaningless) refuse_if_said(name, "--policy " + s.policy, "leave it out");
+}
+
 /// The settings of a new run: the defaults, over them --config or the settings of the run in --from, over
 /// these the arguments. A learning rate that was taken from the suggestion is suggested anew, after the
 /// arguments.
@@ -57,45 +132,8 @@ inline settings new_settings(string_list const& arguments) {
   std::vector<given_option> stated = given;  // by the arguments, or the file
   const auto is_stated = [&](const char* name) { return is_said(stated, name); };
   assign(settings_table(), s, given);
-  for (const auto& [name, value] : {std::pair{"resume", s.resume}, {"config", s.config}, {"from", s.from}})
-    if (says(name) && value.empty())
-      refuse("--" + std::string(name), "is empty; give a path, or leave it out");
-  if (s.steps > 0 && says("time")) refuse("--time", "and --steps both say when to end; give one of them");
-  if (!s.config.empty() && !s.resume.empty())
-    refuse("--config", "has no meaning with --resume, which goes on with the stored settings; leave it out");
-  if (says("from") && !s.resume.empty())
-    refuse("--from",
-           "has no meaning with --resume, which goes on with the run's own models; leave one of them out");
-  const bool begins_from = says("from");
-  if (begins_from && !s.config.empty())
-    refuse("--config", "has no meaning with --from, which has settings of its own; leave it out");
-  if (begins_from && !std::filesystem::exists(s.from + "/settings.json"))
-    refuse("--from",
-           s.from + " is not the folder of a run, with dense/ or sparse/ in it: it has no settings.json");
-  if (begins_from || !s.config.empty()) {
-    const std::string path = begins_from ? s.from + "/settings.json" : s.config;
-    const tessera::io::json file = tessera::io::read_json(path);
-    s = stored_settings(file, path);
-    for (given_option const& one : read_json(settings_table(), file, path)) stated.push_back(one);
-    if (!begins_from && !s.from.empty())
-      refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
-                             ", or take out \"from\" and \"densify\"");
-    if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
-    if (says("time")) s.steps = 0;
-    if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
-    const settings earlier = s;
-    if (begins_from) {
-      s.name.clear(), s.initial_pattern = "random";  // the other run has patterns
-      s.densify = false;
-    }
-    if (begins_from && says("preset"))
-      refuse("--preset", "has no meaning with --from, which has a model; leave it out");
-    assign(settings_table(), s, given);
-    if (begins_from) {
-      require_same_model(earlier, s);
-      s.from = std::filesystem::absolute(s.from).string();
-    }
-  }
+  require_one_beginning(s, given);
+  if (says("from") || !s.config.empty()) s = begun_settings(s, given, stated);
   const auto preset =
       std::find_if(stated.begin(), stated.end(), [](given_option const& g) { return g.name == "preset"; });
   if (s.model != "rnn" && (says("preset") || !s.preset.empty()))
@@ -108,30 +146,7 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
-  for (const char* name : {"policy", "frames"}) {
-    if (!says(name)) continue;
-    const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
-                              : s.density == 1   ? "--density 1, which leaves no block to grow"
-                              : s.static_pattern ? "--static, which keeps the first pattern"
-                              : s.updates == 0   ? "--updates 0, which keeps the first pattern"
-                                                 : nullptr;
-    if (where)
-      refuse("--" + std::string(name),
-             tessera::message("has no meaning with ", where, "; leave one of them out"));
-  }
-  if (s.densify && !(begins_from && s.only == "dense"))
-    refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
-  for (const char* name : {"mask-share", "mask", "next-sentence"})
-    if (s.model != "bert" && says(name))
-      refuse("--" + std::string(name), "has no meaning with --model " + s.model + "; say --model bert");
-  if (s.decay == "power" && says("final-lr"))
-    refuse("--final-lr", "has no meaning with --decay power; leave it out");
-  std::vector<const char*> meaningless;
-  if (s.policy == "set" || s.policy == "deep-r") meaningless = {"prune-decay", "block-norm"};
-  if (s.policy == "gradual") meaningless = {"prune-decay", "prune-fraction"};
-  for (const char* name : meaningless)
-    if (says(name))
-      refuse("--" + std::string(name), "has no meaning with --policy " + s.policy + "; leave it out");
+  require_meaning(s, given);
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))
     refuse("--lr", "is too large: what is suggested for the sparse model is no number any more");

@@ -203,8 +203,8 @@ inline void check_threads(int asked, int available) {
                                          " that this process may use; 0 takes all of them"));
 }
 
-/// Throws option_error for sizes that do not go together, and for more threads than this process may use.
-inline void check(settings const& s, int available_threads) {
+/// Throws option_error for sizes of the model, or of a step, that do not go together.
+inline void check_sizes(settings const& s) {
   using tessera::message;
   if (s.model != "rnn" && s.hidden % s.heads != 0) {
     int below = s.heads, above = s.heads;
@@ -229,30 +229,46 @@ inline void check(settings const& s, int available_threads) {
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
                    std::numeric_limits<int>::max() / s.context, " are possible"));
-  if (s.only != "dense") {  // the smallest matrix is square, or a little more
-    const double side = std::ceil(double(s.hidden) / s.block), blocks = side * side;
-    if (s.density * blocks < 0.5)
-      refuse("--density", message(s.density, " leaves a matrix of ", s.hidden, " x ", s.hidden,
-                                  " features, of ", std::int64_t(blocks), " blocks, none; ",
-                                  std::ceil(1e4 * 1 / blocks) / 1e4, " is the least that leaves one"));
-    if (const double largest = 4 * blocks;
-        s.density < 1 && std::llround(s.density * largest) >= std::llround(largest))
-      refuse("--density", message(s.density, " leaves none of the ", std::int64_t(largest),
-                                  " blocks of the largest matrix out; say --only dense"));
-  }
-  if (std::string const& by = s.initial_pattern; by != "random") {
-    const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
-    const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
-                              : !s.from.empty()                   ? "--from, which has a pattern"
-                              : begins_dense(s)                   ? "--policy gradual, which begins dense"
-                              : s.densities != "uniform"          ? "--densities, which is of random patterns"
-                              // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
-                              : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
-                              : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
-                              : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
-                                                                         : nullptr;
-    if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
-  }
+}
+
+/// Throws option_error if a matrix of the sparse model would have no block, or all of them.
+inline void check_density(settings const& s) {
+  using tessera::message;
+  if (s.only == "dense") return;
+  // The smallest matrix is square, or a little more.
+  const double side = std::ceil(double(s.hidden) / s.block), blocks = side * side;
+  if (s.density * blocks < 0.5)
+    refuse("--density", message(s.density, " leaves a matrix of ", s.hidden, " x ", s.hidden,
+                                " features, of ", std::int64_t(blocks), " blocks, none; ",
+                                std::ceil(1e4 * 1 / blocks) / 1e4, " is the least that leaves one"));
+  if (const double largest = 4 * blocks;
+      s.density < 1 && std::llround(s.density * largest) >= std::llround(largest))
+    refuse("--density", message(s.density, " leaves none of the ", std::int64_t(largest),
+                                " blocks of the largest matrix out; say --only dense"));
+}
+
+/// Throws option_error if no first pattern can be chosen in the way that is asked for.
+inline void check_initial_pattern(settings const& s) {
+  std::string const& by = s.initial_pattern;
+  if (by == "random") return;
+  const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
+  const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
+                            : !s.from.empty()                   ? "--from, which has a pattern"
+                            : begins_dense(s)                   ? "--policy gradual, which begins dense"
+                            : s.densities != "uniform"          ? "--densities, which is of random patterns"
+                            // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
+                            : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
+                            : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
+                            : by == "snip" && s.precision == "float16" ? "float16; say bfloat16"
+                                                                       : nullptr;
+  if (where) refuse("--initial-pattern", tessera::message(by, " has no meaning with ", where));
+}
+
+/// Throws option_error for settings that do not go together; `available_threads` is what this process may
+/// use.
+inline void check(settings const& s, int available_threads) {
+  using tessera::message;
+  check_sizes(s), check_density(s), check_initial_pattern(s);
   const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
   if (!s.vocabulary_file.empty() && !learns_pieces)
     refuse("--vocabulary-file", "has no meaning with --level " + s.level + "; say --level wordpiece or bpe");
