@@ -271,6 +271,39 @@ void conclude(run_origin const& origin, token_text const& text, std::vector<ngra
       ": table.txt, summary.json, loss.csv, loss_by_time.svg, loss_by_tokens.svg, checkpoints and samples\n");
 }
 
+/// Throws option_error if a model cannot be made of the settings, or has no origin in the run of --from.
+void require_models(settings const& s, bool resumes) {
+  for (variant const& v : variants_of(s)) {
+    const model_description what = description_of(s, v, 256);
+    what.shape.check();
+    static_cast<void>(size_of(what));  // its module is there
+    if (!s.from.empty() && !resumes && !has_checkpoint(s.from, origin_name(s, v)))
+      refuse("--from", s.from + " has no checkpoint of a " + origin_name(s, v) + " model; say --only " +
+                           (origin_name(s, v) == "dense" ? "sparse, or --densify" : "dense"));
+  }
+}
+
+/// The folder of a run, new or to be resumed, with the models that it begins with. A folder that was made
+/// goes again if the run cannot begin.
+run_folder begun_folder(run_origin const& origin, std::string const& resumed, tessera::context& ctx) {
+  settings const& s = origin.asked;
+  run_folder kept = resumed.empty()
+                        ? make_run_folder(s)
+                        : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
+  std::filesystem::path const& run = kept.path;
+  for (char const* part : {"", "/dense", "/sparse", "/dense/frames", "/sparse/frames"})
+    tessera::io::remove_unfinished(run.string() + part);
+  try {
+    if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
+    require_progress(origin, run);
+  } catch (...) {
+    std::error_code ignored;
+    if (resumed.empty()) std::filesystem::remove_all(run, ignored);
+    throw;
+  }
+  return kept;
+}
+
 /// `typed` is how the program was called, by ./dev or itself.
 int command(string_list const& arguments, std::string const& typed) {
   settings s = new_settings(arguments);
@@ -282,14 +315,7 @@ int command(string_list const& arguments, std::string const& typed) {
   const std::string resumed = s.resume;
   if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
   check(s, tessera::exec::available_threads());
-  for (variant const& v : variants_of(s)) {
-    const model_description what = description_of(s, v, 256);
-    what.shape.check();
-    static_cast<void>(size_of(what));  // its module is there
-    if (!s.from.empty() && resumed.empty() && !has_checkpoint(s.from, origin_name(s, v)))
-      refuse("--from", s.from + " has no checkpoint of a " + origin_name(s, v) + " model; say --only " +
-                           (origin_name(s, v) == "dense" ? "sparse, or --densify" : "dense"));
-  }
+  require_models(s, !resumed.empty());
 
   const token_text text = read_text(s, resumed);
   const run_origin origin{s, text.symbols, text.hash};
@@ -308,21 +334,9 @@ int command(string_list const& arguments, std::string const& typed) {
   }
   // Before the training: a text may have more n-grams than there is memory for.
   const std::vector<ngram_floor> floors = ngram_floors(text.training, text.validation, text.symbols.size());
-  const run_folder kept =
-      resumed.empty() ? make_run_folder(s)
-                      : run_folder{folder_named(resumed), tessera::io::folder_lock(folder_named(resumed))};
+  const run_folder kept = begun_folder(origin, resumed, ctx);
   std::filesystem::path const& run = kept.path;
   tessera::io::folder_lock const& sole_writer = kept.sole_writer;
-  for (char const* part : {"", "/dense", "/sparse", "/dense/frames", "/sparse/frames"})
-    tessera::io::remove_unfinished(run.string() + part);
-  try {
-    if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
-    require_progress(origin, run);
-  } catch (...) {
-    std::error_code ignored;
-    if (resumed.empty()) std::filesystem::remove_all(run, ignored);
-    throw;
-  }
   print("run      " + run.string() + "\n\n");
 
   int ended_by = 0;
