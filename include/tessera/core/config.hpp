@@ -77,6 +77,9 @@ static_assert(sizeof(0.1) == sizeof(double),
 #define TESSERA_LIFETIMEBOUND
 #endif
 
+/// Before the name of a statement's type: who forgets to give it to run is warned.
+#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
+
 /// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]

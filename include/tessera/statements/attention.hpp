@@ -72,9 +72,7 @@ template <class T, engine By, class Score> struct attention_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -205,9 +203,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_backward_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
