@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <nn/lora.hpp>
 #include <support/reference.hpp>
 
 #include <tessera/io/json.hpp>
@@ -119,22 +120,10 @@ TEST_CASE("parameter groups: a name that matches nothing and a factor without me
 
 // ---- parts that a layer lists as frozen ----
 
-/// A frozen linear layer, and an addition of low rank that learns (LoRA: Hu et al. 2021).
-template <element T> struct lora {
-  using gradients = lora<accumulator_t<T>>;
-  nn::linear<T, block_shape<4>> base;
-  block_sparse_matrix<T, block_shape<4>> down, up;
-  static void parts(auto& each, auto&... of) {
-    each.frozen("base", of.base...);
-    each("down", of.down...);
-    each("up", of.up...);
-  }
-};
-template <element T> lora<T> some_lora(std::uint64_t seed) {
-  lora<T> m;
-  m.base = {24, 24, random_pattern(6, 6, 0.4, seed)};
-  m.down = support::random_matrix<T, block_shape<4>>(8, 24, 1, seed);
-  m.up = support::random_matrix<T, block_shape<4>>(24, 8, 1, seed + 1);
+template <element T> using adapter = lora<T, block_shape<4>, 8>;
+template <element T> adapter<T> some_lora(std::uint64_t seed) {
+  auto m = adapter<T>::random(24, 24, 0.4, nn::bias_term::present, seed, "adapter");
+  for (auto* matrix : {&m.down.weight, &m.up.weight}) support::fill(*matrix, ++seed);
   support::fill(m.base.weight, seed + 2);
   support::fill(m.base.bias, seed + 3);
   return m;
@@ -146,14 +135,14 @@ TEST_CASE_TEMPLATE("frozen parts: gradients, masters and moments have no memory 
   const train::training t(m, train::adamw{});
   CHECK(t.gradients.base.weight.size() == 0);
   CHECK(t.gradients.base.bias.size() == 0);
-  CHECK(t.gradients.down.size() == m.down.size());
+  CHECK(t.gradients.down.weight.size() == m.down.weight.size());
   CHECK(t.state.parameters.size() == 2);
   CHECK(nn::zeros_like(m).base.weight.size() == 0);
   std::vector<std::string> names, frozen;
   nn::for_each_parameter(m,
                          [&](nn::parameter_name const& name, auto const&) { names.push_back(name.text()); });
   nn::for_each_frozen(m, [&](nn::parameter_name const& name, auto const&) { frozen.push_back(name.text()); });
-  CHECK(names == std::vector<std::string>{"down", "up"});
+  CHECK(names == std::vector<std::string>{"down.weight", "up.weight"});
   CHECK(frozen == std::vector<std::string>{"base.weight", "base.bias"});
 }
 
@@ -167,7 +156,7 @@ TEST_CASE_TEMPLATE("frozen parts: a checkpoint keeps them, with their pattern", 
   CHECK(other.base.weight.pattern() == m.base.weight.pattern());
   CHECK(std::ranges::equal(other.base.weight, m.base.weight));
   CHECK(std::ranges::equal(other.base.bias, m.base.bias));
-  CHECK(std::ranges::equal(other.up, m.up));
+  CHECK(std::ranges::equal(other.up.weight, m.up.weight));
   auto third = some_lora<T>(5);
   from.load(third);
   CHECK(std::ranges::equal(third.base.weight, m.base.weight));

@@ -25,13 +25,15 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   Score   changes the scores before the softmax. One with members lists parts, as a layer does; numbers
 ///           among them are settings. A learned one has its parameters in the vector `table`, and is its own
 ///           kind of gradients.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
 /// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks (visible_keys).
 /// A checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards.
 /// Rotary positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
+  static_assert((require_linear_like<Linear, T>(), true));
+
   Linear qkv, out;
   attention_heads heads = 1;
   mask seen = mask::causal;
@@ -42,8 +44,10 @@ struct multi_head_attention {
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
+    typename Linear::saved of_qkv, of_out;
     static void parts(auto& each, auto&... of) {
       each("qkv", of.qkv...), each("mixed", of.mixed...), each("log_sums", of.log_sums...);
+      each("of_qkv", of.of_qkv...), each("of_out", of.of_out...);
     }
   };
   using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
@@ -74,7 +78,7 @@ struct multi_head_attention {
     model_size size = model_size::of<T>()
                           .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
                           .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}})
+                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
                           .lends(features)  // the gradients of mixed and qkv
                           .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
@@ -95,15 +99,25 @@ struct multi_head_attention {
       made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
     return made;
   }
-  std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
+  std::int64_t outputs(std::int64_t) const { return out.outputs(out.inputs()); }
 
-  saved unfilled() const { return {{qkv.weight.rows(), 0}, {out.weight.cols(), 0}, {heads.queries, 0}}; }
+  saved unfilled() const {
+    return {{qkv.outputs(qkv.inputs()), 0},
+            {out.inputs(), 0},
+            {heads.queries, 0},
+            qkv.unfilled(),
+            out.unfilled()};
+  }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(s.qkv = qkv.value(x),
+    return statements(prepare_heads(x, s, p), out.prepare(s.mixed, s.of_out, p));
+  }
+  /// The results of the heads, s.mixed.
+  template <class X> auto prepare_heads(X const& x, saved& s, pass<T> const& p) const {
+    return statements(qkv.prepare(x, s.of_qkv, p), s.qkv = qkv.value(x, s.of_qkv),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
                       attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
   }
-  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
+  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed, s.of_out); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
@@ -133,8 +147,8 @@ void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> con
                                                              panel_matrix<T> const& dy, destination<T> dx,
                                                              gradients& g, pass<T> const& p) const {
   require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
-  const auto dmixed = p.borrow(out.weight.cols());
-  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
+  const auto dmixed = p.borrow(out.inputs());
+  out.backward(s.mixed, s.of_out, dy, *dmixed, g.out, p);
   backward_of_heads(x, s, *dmixed, dx, g, p);
 }
 
@@ -144,14 +158,14 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
                                                                       panel_matrix<T> const& dmixed,
                                                                       destination<T> dx, gradients& g,
                                                                       pass<T> const& p) const {
-  const auto dqkv = p.borrow(qkv.weight.rows());
+  const auto dqkv = p.borrow(s.qkv.features());
   feature_vector<accumulator_t<T>>* dscore = nullptr;
   if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
   run(p.ctx,
       attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
                          dscore),
       when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
-  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+  qkv.backward(x, s.of_qkv, *dqkv, dx, g.qkv, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

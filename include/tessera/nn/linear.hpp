@@ -6,6 +6,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/linear_like.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
@@ -59,10 +60,18 @@ template <element T, class Block> struct linear {
             with_bias};
   }
 
+  std::int64_t inputs() const { return weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return weight.rows(); }
+  /// This layer: of layers that are made of it, the one of W and b.
+  linear& plain() { return *this; }
+  linear const& plain() const { return *this; }
 
+  saved unfilled() const { return {}; }
+  template <class X> auto prepare(X const&, saved&, pass<T> const&) const { return statements(); }
   /// The expression W x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
+  template <class X> auto value(X const& x, saved const& = {}) const {
+    return weight * converted<T>(x) + bias;
+  }
 
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
     run(p.ctx, y = value(x));
@@ -75,7 +84,7 @@ template <element T, class Block> struct linear {
                 gradients& g, pass<T> const& p) const;
   /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                  pass<T> const& p);
+                                  pass<T> const& p, saved const& = {});
   /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
     return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
@@ -83,18 +92,18 @@ template <element T, class Block> struct linear {
 };
 
 template <element T, class Block>
-void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+void linear<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                 destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("linear", x, dy);
-  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
-  add_weight_gradient(dy, x, g, p);
+  linear_backward("linear", *this, x, s, dy, dx, g, p);
 }
 
 template <element T, class Block>
 void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                           pass<T> const& p) {
+                                           pass<T> const& p, saved const&) {
   run(p.ctx, g.weight += sampled(dy * transposed(x)));
   if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
 }
+
+static_assert(linear_like<linear<float, block_shape<16>>>);
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -19,16 +19,20 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// and three to four times as fast, which saves 7 % of a step of a sparse layer.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
 /// Only z is saved; f(z) stays in the cache, and backward computes it again.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
 struct mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
   using activation = Op;
 
   Linear up, down;
 
   struct saved {
     panel_matrix<T> z;
-    static void parts(auto& each, auto&... of) { each("z", of.z...); }
+    typename Linear::saved up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("up", of.up...), each("down", of.down...);
+    }
   };
   using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -41,7 +45,7 @@ struct mlp {
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(saved{{of.inner(), 0}})
+        .keeps(saved{{of.inner(), 0}, {}, {}})
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -51,11 +55,14 @@ struct mlp {
             Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
                            name.child("down"))};
   }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
 
-  saved unfilled() const { return {{up.weight.rows(), 0}}; }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
+  saved unfilled() const { return {{down.inputs(), 0}, up.unfilled(), down.unfilled()}; }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(up.prepare(x, s.up, p), s.z = up.value(x, s.up),
+                      down.prepare(apply<Op>(s.z), s.down, p));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z), s.down); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
@@ -71,24 +78,29 @@ void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& 
                                          destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("mlp", x, dy);
   require_forward("mlp", s.z.tokens(), dy.tokens());
-  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-             dz_room = p.borrow(up.weight.rows(), dy.tokens());
+  const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room;
   run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
       dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
       dx = up.input_gradient(dz));
-  down.add_weight_gradient(dy, h, g.down, p);
-  up.add_weight_gradient(dz, x, g.up, p);
+  down.add_weight_gradient(dy, h, g.down, p, s.down);
+  up.add_weight_gradient(dz, x, g.up, p, s.up);
 }
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
 template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
+
   Linear gate, up, down;
 
   struct saved {
     panel_matrix<T> z, u;
-    static void parts(auto& each, auto&... of) { each("z", of.z...), each("u", of.u...); }
+    typename Linear::saved gate, up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("u", of.u...);
+      each("gate", of.gate...), each("up", of.up...), each("down", of.down...);
+    }
   };
   using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -102,7 +114,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}})
+        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}, {}, {}, {}})
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -112,13 +124,18 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
                            name.child("gate")),
             two.up, two.down};
   }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
 
-  saved unfilled() const { return {{gate.weight.rows(), 0}, {up.weight.rows(), 0}}; }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
-    return statements(s.z = gate.value(x), s.u = up.value(x));
+  saved unfilled() const {
+    return {{down.inputs(), 0}, {down.inputs(), 0}, gate.unfilled(), up.unfilled(), down.unfilled()};
   }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(gate.prepare(x, s.gate, p), up.prepare(x, s.up, p), s.z = gate.value(x, s.gate),
+                      s.u = up.value(x, s.up), down.prepare(apply<Op>(s.z) * s.u, s.down, p));
+  }
+  template <class X> auto value(X const&, saved const& s) const {
+    return down.value(apply<Op>(s.z) * s.u, s.down);
+  }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
@@ -135,7 +152,7 @@ void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved c
                                                pass<T> const& p) const {
   dx.require_apart("gated_mlp", x, dy);
   require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-  const std::int64_t hidden = up.weight.rows();
+  const std::int64_t hidden = down.inputs();
   const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
              du_room = p.borrow(hidden, dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
@@ -143,9 +160,9 @@ void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved c
   run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
       gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
   if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-  down.add_weight_gradient(dy, h, g.down, p);
-  gate.add_weight_gradient(dz, x, g.gate, p);
-  up.add_weight_gradient(du, x, g.up, p);
+  down.add_weight_gradient(dy, h, g.down, p, s.down);
+  gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
+  up.add_weight_gradient(du, x, g.up, p, s.up);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -26,7 +26,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
 /// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
 /// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
-/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
+/// `y = visible * x + bias`. Stands where a linear may: see linear_like.
 template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
 struct nm_linear : linear<T, Block> {
   using base = linear<T, Block>;
@@ -60,7 +60,7 @@ struct nm_linear : linear<T, Block> {
   }
 
   /// The expression V x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const {
+  template <class X> auto value(X const& x, saved const& = {}) const {
     require_refreshed();
     return visible * converted<T>(x) + bias;
   }
@@ -74,11 +74,9 @@ struct nm_linear : linear<T, Block> {
     return transposed(visible) * dy;
   }
   /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
-    dx.require_apart("nm_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    base::add_weight_gradient(dy, x, g, p);
+    linear_backward("nm_linear", *this, x, s, dy, dx, g, p);
   }
 
   /// Makes V follow W.
@@ -108,5 +106,7 @@ struct nm_linear : linear<T, Block> {
 template <class Layer> inline constexpr bool is_nm_linear = false;
 template <class T, class Shape, class Block>
 inline constexpr bool is_nm_linear<nm_linear<T, Shape, Block>> = true;
+
+static_assert(linear_like<nm_linear<float>>);
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -16,6 +16,7 @@
 #include <tessera/nn/gradient_check.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/linear.hpp>
+#include <tessera/nn/linear_like.hpp>
 #include <tessera/nn/mlp.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/norm.hpp>

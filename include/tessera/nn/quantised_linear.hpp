@@ -65,7 +65,7 @@ template <element E> struct delayed_scale {
 /// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
 /// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
 /// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
-/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
+/// linear may: see linear_like. Not in top_kast and edge_popup, whose visible layers have no
 /// refresh.
 template <element T, class Block, element E, class Gradient> struct quantised_linear : linear<T, Block> {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
@@ -104,7 +104,7 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
 
   /// The expression sx (sw (w8 x8)) + b; x may be an expression.
-  template <class X> auto value(X const& x) const {
+  template <class X> auto value(X const& x, saved const& = {}) const {
     require_refreshed();
     return x_scale.scale() * (weight8.scale * (weight8.values * in_8_bits(x_scale, converted<T>(x)))) + bias;
   }
@@ -126,7 +126,7 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
   /// the scales, is rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                           pass<T> const& p) const;
+                           pass<T> const& p, saved const& = {}) const;
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
   /// refused.
@@ -163,18 +163,16 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
 };
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const&,
+void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const& s,
                                                        panel_matrix<T> const& dy, destination<T> dx,
                                                        gradients& g, pass<T> const& p) const {
-  dx.require_apart("quantised_linear", x, dy);
-  run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-  add_weight_gradient(dy, x, g, p);
+  linear_backward("quantised_linear", *this, x, s, dy, dx, g, p);
 }
 
 template <element T, class Block, element E, class Gradient>
 void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T> const& dy,
                                                                   panel_matrix<T> const& x, gradients& g,
-                                                                  pass<T> const& p) const {
+                                                                  pass<T> const& p, saved const&) const {
   const auto x_room = p.borrow(x.features(), x.tokens());
   const auto largest_room = p.template borrow_saved<largest_of_tokens>();
   panel_matrix<T>& x8 = *x_room;
@@ -219,5 +217,7 @@ template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
 template <element T, class Block = block_shape<16>>
 using int8_linear = quantised_linear<T, Block, int8, void>;
+
+static_assert(linear_like<float8_linear<float>> && linear_like<int8_linear<float>>);
 
 }}}  // namespace tessera::TESSERA_ISA::nn

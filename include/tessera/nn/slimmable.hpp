@@ -45,18 +45,20 @@ TESSERA_COLD inline void require_coefficients(const char* layer, std::int64_t co
 
 /// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
-template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
-  using whole_type = mlp<T, Block, Op>;
+///   Linear   as of mlp
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct slimmable_mlp {
+  using whole_type = mlp<T, Block, Op, Linear>;
 
   whole_type whole;
   feature_vector<accumulator_t<T>> coefficients;  // c
 
   using saved = typename whole_type::saved;
-  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
+  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   slimmable_mlp() = default;
   /// Coefficients are 1: it computes what `of` does.
-  explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.up.weight.rows()) {
+  explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.down.inputs()) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
 
@@ -73,10 +75,11 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
 
   saved unfilled() const { return whole.unfilled(); }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return whole.prepare(x, s, p);
+    return statements(whole.up.prepare(x, s.up, p), s.z = whole.up.value(x, s.up),
+                      whole.down.prepare(apply<Op>(s.z) * coefficients, s.down, p));
   }
   template <class X> auto value(X const&, saved const& s) const {
-    return whole.down.value(apply<Op>(s.z) * coefficients);
+    return whole.down.value(apply<Op>(s.z) * coefficients, s.down);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
@@ -89,23 +92,24 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
     dx.require_apart("slimmable_mlp", x, dy);
     require_forward("slimmable_mlp", s.z.tokens(), dy.tokens());
     auto const &up = whole.up, &down = whole.down;
-    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-               dz_room = p.borrow(up.weight.rows(), dy.tokens());
+    const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
-    const auto dh = local(transposed(down.weight) * dy);
+    const auto dh = local(down.input_gradient(dy));
     run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.whole.down),
         g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
-        up.bias_gradient(dz, g.whole.up), dx = transposed(up.weight) * dz);
-    down.add_weight_gradient(dy, h, g.whole.down, p);
-    up.add_weight_gradient(dz, x, g.whole.up, p);
+        up.bias_gradient(dz, g.whole.up), dx = up.input_gradient(dz));
+    down.add_weight_gradient(dy, h, g.whole.down, p, s.down);
+    up.add_weight_gradient(dz, x, g.whole.up, p, s.up);
   }
 };
 
 /// y = W₂ (c ∘ A(x)) + b₂: a multi_head_attention with a coefficient for each head, which all features of the
 /// result A(x) of the head share.
 ///   x, y (features, tokens)   c (heads of queries)
-template <element T, class Block, score_functor Score = plain_scores> struct slimmable_attention {
-  using whole_type = multi_head_attention<T, Block, Score>;
+///   Score, Linear   as of multi_head_attention
+template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
+struct slimmable_attention {
+  using whole_type = multi_head_attention<T, Block, Score, Linear>;
 
   whole_type whole;
   feature_vector<accumulator_t<T>> coefficients;  // c
@@ -113,10 +117,10 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   struct saved : whole_type::saved {
     feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
     static void parts(auto& each, auto&... of) {
-      whole_type::saved::parts(each, of...), each("factors", of.factors...);
+      whole_type::saved::parts(each, of...), each.apart("factors", of.factors...);
     }
   };
-  using gradients = slimmable_attention<accumulator_t<T>, Block, Score>;
+  using gradients = slimmable_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   slimmable_attention() = default;
   /// Coefficients are 1: it computes what `of` does.
@@ -136,18 +140,16 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
+  saved unfilled() const { return {whole.unfilled(), {}}; }
   /// Throws shape_error unless each head has a coefficient.
-  saved unfilled() const {
-    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
-    saved s{whole.unfilled(), feature_vector<accumulator_t<T>>(whole.out.weight.cols())};
-    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
-    return s;
-  }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return whole.prepare(x, s, p);
+    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
+    s.factors.resize(whole.out.inputs());
+    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
+    return statements(whole.prepare_heads(x, s, p), whole.out.prepare(s.mixed * s.factors, s.of_out, p));
   }
   template <class X> auto value(X const&, saved const& s) const {
-    return whole.out.value(s.mixed * s.factors);
+    return whole.out.value(s.mixed * s.factors, s.of_out);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
@@ -161,24 +163,24 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
     const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
     feature_vector<accumulator_t<T>> sums(s.mixed.features());
-    const auto dh = local(transposed(whole.out.weight) * dy);
+    const auto dh = local(whole.out.input_gradient(dy));
     run(p.ctx, h = s.mixed * s.factors, whole.out.bias_gradient(dy, g.whole.out),
         sums += sum_tokens(dh * s.mixed), dmixed = dh * s.factors);
-    whole.out.add_weight_gradient(dy, h, g.whole.out, p);
+    whole.out.add_weight_gradient(dy, h, g.whole.out, p, s.of_out);
     for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
     whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
   }
 
  private:
-  std::int64_t features_of_head() const { return whole.out.weight.cols() / whole.heads.queries; }
+  std::int64_t features_of_head() const { return whole.out.inputs() / whole.heads.queries; }
 };
 
 template <class Layer> inline constexpr bool is_slimmable_mlp = false;
-template <class T, class Block, class Op>
-inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op>> = true;
+template <class T, class Block, class Op, class Linear>
+inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op, Linear>> = true;
 template <class Layer> inline constexpr bool is_slimmable_attention = false;
-template <class T, class Block, class Score>
-inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score>> = true;
+template <class T, class Block, class Score, class Linear>
+inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score, Linear>> = true;
 
 namespace detail {
 
@@ -231,11 +233,11 @@ linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> c
 ///   Throws shape_error unless `kept` has this grid and at least one neuron, and each has a coefficient.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
-  detail::require_coefficients("slimmed", of.coefficients.size(), of.whole.up.weight.rows());
+  detail::require_coefficients("slimmed", of.coefficients.size(), of.whole.down.inputs());
   const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
-  return {detail::part_of(of.whole.up, neurons, detail::all_features(of.whole.up.weight.cols()),
+  return {detail::part_of(of.whole.up, neurons, detail::all_features(of.whole.up.inputs()),
                           [](std::int64_t) { return accumulator_t<T>(1); }),
-          detail::part_of(of.whole.down, detail::all_features(of.whole.down.weight.rows()), neurons,
+          detail::part_of(of.whole.down, detail::all_features(of.whole.outputs(0)), neurons,
                           [&](std::int64_t j) { return of.coefficients[j]; })};
 }
 
@@ -249,7 +251,7 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
                                               pattern const& kept) {
   auto const& whole = of.whole;
   detail::require_coefficients("slimmed", of.coefficients.size(), whole.heads.queries);
-  const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
+  const std::int64_t heads = whole.heads.queries, features = whole.out.inputs();
   if (whole.heads.keys != heads)
     throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,
                                ": each must have its own"));
@@ -259,9 +261,9 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
   for (std::int64_t part = 0; part < 3; ++part)
     for (const std::int64_t i : mixed) rows.push_back(part * features + i);
   multi_head_attention<T, Block, Score> slim = whole;
-  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.weight.cols()),
+  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.inputs()),
                              [](std::int64_t) { return accumulator_t<T>(1); });
-  slim.out = detail::part_of(whole.out, detail::all_features(whole.out.weight.rows()), mixed,
+  slim.out = detail::part_of(whole.out, detail::all_features(whole.outputs(0)), mixed,
                              [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
   slim.heads = static_cast<int>(kept.blocks());
   if (whole.blocks.size() > 1) {

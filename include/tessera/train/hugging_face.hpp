@@ -91,7 +91,7 @@ class hugging_face {
     tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
     if (reads_) to().epsilon = epsilon;
   }
-  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
+  /// W (rows, cols) and b of a linear_like layer: one tensor each, or several, one below the other.
   template <class Get>
   void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
               io::orientation stands = io::orientation::as_it_is) {
@@ -101,15 +101,15 @@ class hugging_face {
                                                        as_it_is ? cols : part_rows};
     if (!reads_ || names.size() == 1) {
       for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
+        tensor(name + ".weight", shape, [&]() -> auto& { return to().plain().weight; }, stands);
+        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().plain().bias; });
       }
       return;
     }
-    using matrix = std::remove_cvref_t<decltype(to().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().bias)>;
+    using matrix = std::remove_cvref_t<decltype(to().plain().weight)>;
+    using vector = std::remove_cvref_t<decltype(to().plain().bias)>;
     std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().bias.begin();
+    auto next = to().plain().bias.begin();
     for (std::size_t i = 0; i < names.size(); ++i) {
       matrix part(part_rows, cols);
       vector bias(part_rows);
@@ -118,7 +118,7 @@ class hugging_face {
       copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
       next = std::copy(bias.begin(), bias.end(), next);
     }
-    copy(row_major(all.data(), rows, cols), to().weight);
+    copy(row_major(all.data(), rows, cols), to().plain().weight);
   }
 
  private:
