@@ -49,7 +49,8 @@ train::token_loss accumulate(context& ctx, model<T, Block> const& m, typename mo
   run(ctx, z = m.up * x + m.bias, h = relu(z), e = m.down * h - e);
   const double loss = total(ctx, square(e)) / 2;
   run(ctx, e = e * loss_scale);
-  run(ctx, g.down += e * transposed(h), dz = (transposed(m.down) * e) * derivative<ops::relu>(z));
+  run(ctx, when(nn::is_wanted(g.down), [&] { return g.down += e * transposed(h); }),
+      dz = (transposed(m.down) * e) * derivative<ops::relu>(z));
   run(ctx, g.up += sampled(dz * transposed(x)), g.bias += sum_tokens(dz));
   return {loss, tokens, loss_scale};
 }

@@ -125,7 +125,13 @@ struct multi_head_attention {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
-  /// From the gradient of `mixed` on.
+  /// Whether gradients are wanted of what `mixed` follows from, and the backward that computes them and dx,
+  /// from the gradient of `mixed` on.
+  static bool wants_heads(gradients const& g) {
+    if constexpr (learned_score_functor<Score>)
+      if (is_wanted(g.score.table)) return true;
+    return any_wanted(g.qkv);
+  }
   void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
                          destination<T> dx, gradients& g, pass<T> const& p) const;
 
@@ -148,8 +154,9 @@ void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> con
                                                              gradients& g, pass<T> const& p) const {
   require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
   const auto dmixed = p.borrow(out.inputs());
-  out.backward(s.mixed, s.of_out, dy, *dmixed, g.out, p);
-  backward_of_heads(x, s, *dmixed, dx, g, p);
+  const bool goes_on = dx || wants_heads(g);
+  out.backward(s.mixed, s.of_out, dy, destination<T>(*dmixed).only_if(goes_on), g.out, p);
+  if (goes_on) backward_of_heads(x, s, *dmixed, dx, g, p);
 }
 
 template <element T, class Block, score_functor Score, class Linear>
@@ -160,7 +167,8 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
                                                                       pass<T> const& p) const {
   const auto dqkv = p.borrow(s.qkv.features());
   feature_vector<accumulator_t<T>>* dscore = nullptr;
-  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+  if constexpr (learned_score_functor<Score>)
+    if (is_wanted(g.score.table)) dscore = &g.score.table;
   run(p.ctx,
       attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
                          dscore),

@@ -102,10 +102,16 @@ template <element T, class... Layer> struct sequence {
       layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
     } else {
       const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
-      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
-                     p);
-      backward_from<Index - 1>(x, s, *between, dx, g, p);
+      const bool goes_on = dx || any_wanted_below<Index>(g);
+      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy,
+                     destination<T>(*between).only_if(goes_on), std::get<Index>(g.layers), p);
+      if (goes_on) backward_from<Index - 1>(x, s, *between, dx, g, p);
     }
+  }
+  template <std::size_t Index> static bool any_wanted_below(gradients const& g) {
+    return [&]<std::size_t... Below>(std::index_sequence<Below...>) {
+      return (any_wanted(std::get<Below>(g.layers)) || ...);
+    }(std::make_index_sequence<Index>());
   }
 };
 
@@ -170,12 +176,14 @@ void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, s
 template <element T, class Layer>
 void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
                                     destination<T> dx, gradients& g, pass<T> const& p) const {
+  if (!dx && !any_wanted(g.layer)) return;
   const auto s = p.template borrow_saved<typename Layer::saved>();
   nn::recompute(layer, x, *s, p);
   layer.backward(x, *s, dy, dx, g.layer, p);
 }
 
-/// Consecutive layers, held by reference. Input and output have equally many features.
+/// Consecutive layers, held by reference. Input and output have equally many features. A backward ends at the
+/// lowest layer of which something is wanted.
 template <element T, class Layer> struct layer_range {
   std::span<Layer const> layers;
 
@@ -223,14 +231,17 @@ void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T
 template <element T, class Layer>
 void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                      destination<T> dx, gradients g, pass<T> const& p) const {
+  std::size_t lowest = 0;
+  while (!dx && lowest < g.size() && !any_wanted(g[lowest])) ++lowest;
+  if (lowest == g.size()) return;
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (std::size_t i = layers.size() - 1; i > 0; --i) {
+  for (std::size_t i = layers.size() - 1; i > lowest; --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
     above = &below;
   }
-  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+  layers[lowest].backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx, g[lowest], p);
 }
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
@@ -316,11 +327,15 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
   if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (int i = segments - 1; i >= 0; --i) {
+  const auto wanted_from = [&](int i) {
+    return dx || any_wanted(std::span<typename Layer::gradients const>(g.layers).first(first_of(i)));
+  };
+  for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
     segment(i).recompute(input(x, s, i), *again, p);
-    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+    segment(i).backward(input(x, s, i), *again, *above,
+                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
                         std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
     above = &below;
   }

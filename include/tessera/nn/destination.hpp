@@ -39,6 +39,9 @@ template <element T> class destination {
                       when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
   }
 
+  /// This destination if the condition holds, else none.
+  destination only_if(bool wanted) const { return {wanted ? to_ : nullptr, plus_}; }
+
   /// Throws shape_error if the result would overwrite an activation that is still read after it is written.
   void require_apart(char const* layer, panel_matrix<T> const& x, panel_matrix<T> const& dy) const {
     if (to_ && (to_ == &x || to_ == &dy))

@@ -21,10 +21,14 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 namespace detail {
 
-/// Makes a layer the zeros of another one's shape; it may have had any, and allocates only for a new one.
+/// Makes a layer the zeros of another one's shape, without the tensors that are not wanted of a third; it may
+/// have had any shape, and allocates only for a new one.
 struct make_zeros : widen {
-  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
-    if constexpr (is_matrix<From>) {
+  template <class From, class To>
+  void parameter(parameter_name const&, From const& from, To& to, auto const& wanted) {
+    if (!is_wanted(wanted))
+      to = To();
+    else if constexpr (is_matrix<From>) {
       if (from.rows() != to.rows() || from.cols() != to.cols() || !(from.pattern() == to.pattern()))
         to = To(from.rows(), from.cols(), from.pattern());
     } else if (from.size() != to.size()) {
@@ -32,10 +36,17 @@ struct make_zeros : widen {
     }
     std::fill(to.begin(), to.end(), typename To::value_type{});
   }
-  template <class From, class To> void optional(parameter_name const& name, From const& from, To& to) {
-    parameter(name, from.vector, to.vector);
+  template <class From, class To>
+  void optional(parameter_name const& name, From const& from, To& to, auto const& wanted) {
+    parameter(name, from.vector, to.vector, wanted.vector);
     to.term = from.term;
   }
+  void lists(auto const& from, auto& to, auto const&) { widen::lists(from, to); }
+  void setting(parameter_name const& name, auto const& from, auto& to, auto const&) {
+    widen::setting(name, from, to);
+  }
+  using widen::setting;
+  void hyperparameter(auto const& from, auto& to, auto const&) { widen::hyperparameter(from, to); }
 };
 
 }  // namespace detail
@@ -87,13 +98,14 @@ template <element T, class Layer> struct edge_popup {
                 gradients& g, pass<T> const& p) const {
     const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
     detail::make_zeros action;
-    detail::walk(parameter_name(), action, weights, *of_weights);
+    detail::walk(parameter_name(), action, weights, *of_weights, std::as_const(g.scores));
     pass<T> unobserved = p;
     unobserved.weight_gradients = {};
     visible.backward(x, s, dy, dx, *of_weights, unobserved);
     for_each_parameter(
         weights,
         [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
+          if (!is_wanted(ds)) return;
           if constexpr (is_matrix<decltype(w)>)
             if (detail::is_chosen<decltype(w)>(name))
               return run(p.ctx, ds = stored_values(ds) + stored_values(dw) * stored_values(w));

@@ -38,7 +38,7 @@ template <element T> struct embedding {
   }
   void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
                 pass<T> const& p) const {
-    run(p.ctx, scatter_rows(g.table, dy, ids));
+    if (is_wanted(g.table)) run(p.ctx, scatter_rows(g.table, dy, ids));
   }
 };
 

@@ -56,9 +56,10 @@ template <element T, class Op> struct masked_token_head {
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
                pass<T> const& p) const;
   /// Also adds to dtable, the gradient by the table.
+  ///   goes_on   whether dx is wanted; if not, it is room alone
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
-                gradients& g, pass<T> const& p) const;
+                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
+                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
 };
 
 template <element T, class Op>
@@ -72,14 +73,20 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
 template <element T, class Op>
 void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
                                         saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
                                         pass<T> const& p) const {
   const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
-      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+  const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
+             of_table = is_wanted(dtable);
+  run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
+      when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
+      when(to_norm, [&] { return dx = transposed(table) * dlogits; }),
+      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
+  if (!to_norm) return;
+  norm.backward(s.activated, s.norm, dx, destination<T>(*dz).only_if(to_transform), g.norm, p);
+  if (!to_transform) return;
   run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-  transform.backward(x, {}, *dz, dx, g.transform, p);
+  transform.backward(x, {}, *dz, destination<T>(dx).only_if(goes_on), g.transform, p);
 }
 
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
@@ -190,14 +197,19 @@ template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
                                                     gradients& g, pass<T> const& p) const {
   const auto dx = p.borrow(config.hidden);
-  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+  const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
+             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding),
+             to_embedding = of_table || of_positions || of_segments,
+             to_norm = to_embedding || any_wanted(g.embedding_norm);
+  blocks.backward(s.embedded, s.blocks, dtop, destination<T>(*dx).only_if(to_norm), g.blocks, p);
+  if (!to_norm) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
   panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
-  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
-      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
-  if (config.segment_types > 0)
-    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+  embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
+                          destination<T>(dsummed).only_if(to_embedding), g.embedding_norm, p);
+  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
+      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
+  if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
 }
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
@@ -328,15 +340,18 @@ template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
                                             pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
-  });
+  const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding.table, g.head,
+                  p);
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_body, p, of_head);
   if (s.next_sentence.loss.has_gradient) {
     const auto dnext = p.borrow(config.hidden);
-    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
-    run(p.ctx, *dtop += *dnext);
+    next_sentence.backward(s.next_sentence, destination<T>(*dnext).only_if(to_body), g.next_sentence, p);
+    if (to_body) run(p.ctx, *dtop += *dnext);
   }
-  this->encode_backward(in, s, *dtop, g, p);
+  if (to_body) this->encode_backward(in, s, *dtop, g, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -124,18 +124,25 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+  const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
+             to_embedding = of_table || of_positions, to_blocks = to_embedding || any_wanted(g.blocks),
+             to_norm = to_blocks || any_wanted(g.final_norm);
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
-    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-        g.token_embedding.table += sampled(s.logits * transposed(n)));
-    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
-  });
-  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
+    run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
+        when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
+        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    if (to_norm)
+      final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_blocks, p, of_head);
+  if (!to_blocks) return;
+  blocks.backward(s.embedded, s.blocks, *dtop, destination<T>(*dx).only_if(to_embedding), g.blocks, p);
+  if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
-        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
-      }));
+  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dembedded, ids); }),
+      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
 }
 
 template <element T, class Block, class Layer>

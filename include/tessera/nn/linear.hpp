@@ -82,12 +82,13 @@ template <element T, class Block> struct linear {
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
-  /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
+  /// dW += dy xᵀ at the blocks of W, if it is wanted; the observer of the pass is then called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
                                   pass<T> const& p, saved const& = {});
   /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
-    return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
+    return when(has_bias == bias_term::present && is_wanted(g.bias),
+                [&] { return g.bias += sum_tokens(dy); });
   }
 };
 
@@ -100,6 +101,7 @@ void linear<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_
 template <element T, class Block>
 void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
                                            pass<T> const& p, saved const&) {
+  if (!is_wanted(g.weight)) return;
   run(p.ctx, g.weight += sampled(dy * transposed(x)));
   if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
 }

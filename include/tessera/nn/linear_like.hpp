@@ -39,7 +39,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// What a backward takes:
 ///   input_gradient(dy)    the expression Aᵀ dy, of the parameters alone
 ///   bias_gradient(dy, g)  the statement db += Σ dy, or none: for a run that has dy at hand
-///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own
+///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own;
+///   not
+///                                         called unless any_wanted(g)
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>
@@ -83,7 +85,7 @@ void linear_backward(char const* name, Layer const& layer, panel_matrix<T> const
                      typename Layer::gradients& g, pass<T> const& p) {
   dx.require_apart(name, x, dy);
   run(p.ctx, layer.bias_gradient(dy, g), dx = layer.input_gradient(dy));
-  layer.add_weight_gradient(dy, x, g, p, s);
+  if (any_wanted(g)) layer.add_weight_gradient(dy, x, g, p, s);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

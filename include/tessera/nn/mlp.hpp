@@ -80,11 +80,12 @@ void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& 
   require_forward("mlp", s.z.tokens(), dy.tokens());
   const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room;
-  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-      dx = up.input_gradient(dz));
-  down.add_weight_gradient(dy, h, g.down, p, s.down);
-  up.add_weight_gradient(dz, x, g.up, p, s.up);
+  const bool of_down = any_wanted(g.down), of_up = any_wanted(g.up);
+  run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z); }), down.bias_gradient(dy, g.down),
+      when(of_up || dx, [&] { return dz = down.input_gradient(dy) * derivative<Op>(s.z); }),
+      up.bias_gradient(dz, g.up), dx = up.input_gradient(dz));
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_up) up.add_weight_gradient(dz, x, g.up, p, s.up);
 }
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
@@ -157,12 +158,15 @@ void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved c
              du_room = p.borrow(hidden, dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
   const auto dh = local(down.input_gradient(dy));
-  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
-      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
+  const bool of_down = any_wanted(g.down), of_gate = any_wanted(g.gate), of_up = any_wanted(g.up);
+  run(p.ctx, down.bias_gradient(dy, g.down), when(of_down, [&] { return h = apply<Op>(s.z) * s.u; }),
+      when(of_gate || dx, [&] { return dz = dh * s.u * derivative<Op>(s.z); }),
+      gate.bias_gradient(dz, g.gate), when(of_up || dx, [&] { return du = dh * apply<Op>(s.z); }),
+      up.bias_gradient(du, g.up));
   if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-  down.add_weight_gradient(dy, h, g.down, p, s.down);
-  gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
-  up.add_weight_gradient(du, x, g.up, p, s.up);
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_gate) gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
+  if (of_up) up.add_weight_gradient(du, x, g.up, p, s.up);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

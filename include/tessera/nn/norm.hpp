@@ -78,7 +78,15 @@ void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
   const auto sum_dn = local(sum_features(d * n));
   const auto mean_d = local(s.scale * (share * sum_d));
   const auto slope = local(square(s.scale) * (share * sum_dn));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+  const bool of_weight = is_wanted(g.weight), of_bias = is_wanted(g.bias), of_both = of_weight && of_bias;
+  run(p.ctx,
+      when(of_both,
+           [&] {
+             return in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn);
+           }),
+      when(of_weight && !of_both, [&] { return g.weight += sum_tokens(dz * n); }),
+      when(of_bias && !of_both, [&] { return g.bias += sum_tokens(dz); }),
+      when(dx && !of_both, [&] { return in_one_pass(sum_d, sum_dn); }),
       dx = s.scale * d - mean_d - slope * (x - s.mean));
 }
 
@@ -131,7 +139,8 @@ void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matri
   const auto dn = named<"dn">(dy * x * s.scale);
   const auto sum_dn = local(sum_features(dn * weight));
   const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
+  run(p.ctx, when(is_wanted(g.weight), [&] { return in_one_pass(g.weight += sum_tokens(dn), sum_dn); }),
+      dx = s.scale * (dy * weight) - slope * x);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -48,6 +48,15 @@ enum class parameter_role {
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
+/// Whether a gradient is computed. One without rows, as every tensor is that was not given a size, says that
+/// nobody wants it: a backward leaves it out, and an optimizer its parameter.
+template <class Gradient> bool is_wanted(Gradient const& gradient) {
+  if constexpr (requires { gradient.rows(); })
+    return gradient.rows() > 0;
+  else
+    return gradient.size() > 0;
+}
+
 /// The shares of the rows of a matrix that are matrices of their own, such as Q, K and V: {2, 1, 1} for twice
 /// as many heads of queries as of keys. Zeros end the list; all are zero of a matrix that is one.
 using row_shares = std::array<int, 4>;
@@ -251,6 +260,19 @@ template <class Visit> struct visit_frozen {
   void hyperparameter(auto&...) {}
 };
 
+/// Whether any tensor of gradients has rows.
+struct find_wanted {
+  bool found = false;
+  void parameter(parameter_name const&, auto const& of) { found = found || is_wanted(of); }
+  void optional(parameter_name const&, auto const& of) {
+    if (of.term == bias_term::present) found = found || is_wanted(of.vector);
+  }
+  void frozen(parameter_name const&, auto const& of) { found = found || is_wanted(of); }
+  void lists(auto&) {}
+  void setting(parameter_name const&, auto const&) {}
+  void hyperparameter(auto const&) {}
+};
+
 template <class Visit> struct visit_layers {
   Visit& visit;
   void layer(auto&... of) { visit(of...); }
@@ -296,6 +318,15 @@ void for_each_parameter(Layer& layer, Visit&& visit, Others&... others) {
 template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& visit) {
   detail::visit_frozen<std::remove_reference_t<Visit>> action{visit};
   detail::walk(parameter_name(), action, layer);
+}
+
+/// Whether a layer's backward has a gradient to compute, or something to measure, which it leaves in a frozen
+/// tensor of its gradients. If not, and if nobody wants its dx, there is no need to call it.
+///   gradients   of a layer, or of a list of layers
+template <class Gradients> bool any_wanted(Gradients const& gradients) {
+  detail::find_wanted action;
+  detail::walk(parameter_name(), action, gradients);
+  return action.found;
 }
 
 /// Calls visit(layer, corresponding layer of each other…) for a layer and all layers in it, inner ones first;

@@ -140,15 +140,15 @@ class mutable_parameter_list : public parameter_list {
   std::span<any_parameter> frozen() { return frozen_; }
 };
 
-/// Throws shape_error, which begins with the operation, unless both are of models with the same numbers of
-/// stored values, such as a model and its gradients.
+/// Throws shape_error, which begins with the operation, unless the other has as many stored values as the
+/// model, parameter by parameter, but for those that are not wanted of it: a model and its gradients.
 TESSERA_COLD inline void require_alike(char const* operation, parameter_list const& model,
                                        parameter_list const& other) {
   if (model.size() != other.size())
     throw shape_error(message("[", operation, "] the model has ", model.size(), " parameters, and the other ",
                               other.size()));
   for (std::size_t i = 0; i < model.size(); ++i)
-    if (model[i].tensor.size() != other[i].tensor.size())
+    if (is_wanted(other[i].tensor) && model[i].tensor.size() != other[i].tensor.size())
       throw shape_error(message("[", operation, "] ", model.name(i), " has ", model[i].tensor.size(),
                                 " stored values, and ", other[i].tensor.size(), " in the other model"));
 }

@@ -194,6 +194,7 @@ void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
                              destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("gru", x, dy);
   require_forward("gru", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
   const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
@@ -303,6 +304,7 @@ void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_ma
                               destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("lstm", x, dy);
   require_forward("lstm", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
   const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),

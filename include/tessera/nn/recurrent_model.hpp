@@ -153,12 +153,17 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
                                                gradients& g, pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    run(p.ctx, dhead = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-        g.token_embedding.table += sampled(s.logits * transposed(x)));
-  });
+  const bool of_table = any_wanted(g.token_embedding), to_cells = of_table || any_wanted(g.cells);
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    run(p.ctx, when(to_cells, [&] { return dhead = transposed(token_embedding.table) * s.logits; }),
+        when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(s.logits); }),
+        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(x)); }));
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_cells, p, of_head);
+  if (!to_cells) return;
   if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
-  cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+  cells.backward(s.embedded, s.cells, *dtop, destination<T>(*dx).only_if(of_table), g.cells, p);
+  if (!of_table) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
 }

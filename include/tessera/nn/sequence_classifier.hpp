@@ -79,8 +79,9 @@ template <element T, class Block, class Layer>
 void sequence_classifier<T, Block, Layer>::backward(input const& in, saved const& s, gradients& g,
                                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden);
-  head.backward(s.head, *dtop, g.head, p);
-  this->encode_backward(in, s, *dtop, g, p);
+  const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
+  head.backward(s.head, destination<T>(*dtop).only_if(to_body), g.head, p);
+  if (to_body) this->encode_backward(in, s, *dtop, g, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -80,17 +80,19 @@ template <element T> struct sequence_head {
     compute(top, logits, s, p);
   }
 
-  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens.
-  void backward(saved const& s, panel_matrix<T>& dtop, gradients& g, pass<T> const& p) const {
+  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens. It has no second term.
+  void backward(saved const& s, destination<T> dtop, gradients& g, pass<T> const& p) const {
     cross_entropy<T>::require_gradient(s.loss);
     const std::int64_t hidden = s.first.features(), count = s.first.tokens();
     const auto dpooled = p.borrow(hidden, count), dfirst = p.borrow(hidden, count);
-    const bool drops = pooled_dropout.drops(p);
-    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    const bool drops = pooled_dropout.drops(p), to_pooler = dtop || any_wanted(g.pooler);
+    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits,
+                        destination<T>(*dpooled).only_if(to_pooler), g.classifier, p);
+    if (!to_pooler) return;
     if (drops) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
     run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
-    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
-    run(p.ctx, scatter_tokens(dtop, *dfirst, s.firsts));
+    pooler.backward(s.first, {}, *dpooled, destination<T>(*dfirst).only_if(bool(dtop)), g.pooler, p);
+    if (dtop) run(p.ctx, scatter_tokens(*dtop.to(), *dfirst, s.firsts));
   }
 
  private:

@@ -95,11 +95,14 @@ struct slimmable_mlp {
     const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
     const auto dh = local(down.input_gradient(dy));
-    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.whole.down),
-        g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
+    const bool of_down = any_wanted(g.whole.down), of_up = any_wanted(g.whole.up);
+    run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z) * coefficients; }),
+        down.bias_gradient(dy, g.whole.down),
+        when(is_wanted(g.coefficients), [&] { return g.coefficients += sum_tokens(dh * apply<Op>(s.z)); }),
+        when(of_up || dx, [&] { return dz = dh * coefficients * derivative<Op>(s.z); }),
         up.bias_gradient(dz, g.whole.up), dx = up.input_gradient(dz));
-    down.add_weight_gradient(dy, h, g.whole.down, p, s.down);
-    up.add_weight_gradient(dz, x, g.whole.up, p, s.up);
+    if (of_down) down.add_weight_gradient(dy, h, g.whole.down, p, s.down);
+    if (of_up) up.add_weight_gradient(dz, x, g.whole.up, p, s.up);
   }
 };
 
@@ -164,11 +167,15 @@ struct slimmable_attention {
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
     feature_vector<accumulator_t<T>> sums(s.mixed.features());
     const auto dh = local(whole.out.input_gradient(dy));
-    run(p.ctx, h = s.mixed * s.factors, whole.out.bias_gradient(dy, g.whole.out),
-        sums += sum_tokens(dh * s.mixed), dmixed = dh * s.factors);
-    whole.out.add_weight_gradient(dy, h, g.whole.out, p, s.of_out);
-    for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
-    whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
+    const bool of_out = any_wanted(g.whole.out), goes_on = dx || whole_type::wants_heads(g.whole);
+    run(p.ctx, when(of_out, [&] { return h = s.mixed * s.factors; }),
+        whole.out.bias_gradient(dy, g.whole.out),
+        when(is_wanted(g.coefficients), [&] { return sums += sum_tokens(dh * s.mixed); }),
+        when(goes_on, [&] { return dmixed = dh * s.factors; }));
+    if (of_out) whole.out.add_weight_gradient(dy, h, g.whole.out, p, s.of_out);
+    if (is_wanted(g.coefficients))
+      for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
+    if (goes_on) whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
   }
 
  private:

@@ -39,15 +39,16 @@ template <element T> struct token_prediction {
   }
 
   /// The gradient dtop by top. Throws error unless the forward was that of a training pass.
+  ///   goes_on   whether it is wanted; if not, dtop is room for `compute` alone
   ///   compute   compute(x, dx): the gradient by x, out of that by the logits, which is s.logits
   template <class Compute>
-  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, pass<T> const& p,
-                       Compute&& compute) {
+  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, bool goes_on,
+                       pass<T> const& p, Compute&& compute) {
     cross_entropy<T>::require_gradient(s.loss);
     if (s.targets.all()) return compute(top, dtop);
     const auto dcounted = p.borrow(top.features(), s.targets.count());
     compute(s.counted, *dcounted);
-    run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
+    if (goes_on) run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
   }
 
   /// The logits of the tokens at some positions.

@@ -134,21 +134,32 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_ma
   const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
   const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
   panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  using to = destination<T>;
   if constexpr (is_pre) {
+    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || any_wanted(g.attention),
+               to_norm2 = to_attention || any_wanted(g.norm2);
     run(p.ctx, n = norm2.value(s.h, s.norm2));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
-    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), to(dn).only_if(to_norm2), g.mlp, p);
+    if (!to_norm2) return;
+    norm2.backward(s.h, s.norm2, dn, to(dh, &dy).only_if(to_attention), g.norm2, p);
+    if (!to_attention) return;
     run(p.ctx, n = norm1.value(x, s.norm1));
-    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
-    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), to(dn).only_if(to_norm1),
+                       g.attention, p);
+    if (to_norm1) norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
   } else {
     panel_matrix<T>& dv = dh;
-    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
+    const bool to_attention = dx || any_wanted(g.attention), to_norm1 = to_attention || any_wanted(g.norm1),
+               to_mlp = to_norm1 || any_wanted(g.mlp);
+    norm2.backward(s.v, s.norm2, dy, to(dv).only_if(to_mlp), g.norm2, p);
+    if (!to_mlp) return;
     run(p.ctx, n = norm1.value(s.h, s.norm1));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
-    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
-    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                       p);
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), to(dn, &dv).only_if(to_norm1), g.mlp, p);
+    if (!to_norm1) return;
+    norm1.backward(s.h, s.norm1, dn, to(dh).only_if(to_attention), g.norm1, p);
+    if (to_attention)
+      attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
+                         p);
   }
   dx.add_term(p);
 }

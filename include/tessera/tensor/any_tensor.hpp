@@ -123,6 +123,12 @@ class any_tensor {
   /// Takes the values of a tensor of the same size, block and element, to the bit; the other matrix must
   /// store all blocks that are stored here, and its other blocks are left out. Throws shape_error otherwise.
   void assign(any_tensor const& from);
+  /// Leaves it as one that was not given a size: without rows and values.
+  void drop() { reset_to(0, 0, tessera::pattern()); }
+  /// Makes it zeros of the size of another tensor of its kind, of any element, and on its pattern.
+  void reset_like(any_tensor const& other) {
+    reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
+  }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -141,7 +147,7 @@ class any_tensor {
     type_->set_pattern(tensor_, stored, &moves);
   }
   /// Zeros on another pattern of its grid.
-  void reset(tessera::pattern const& stored) { type_->reset(tensor_, stored); }
+  void reset(tessera::pattern const& stored) { reset_to(rows(), cols(), stored); }
 
  private:
   struct place {
@@ -154,8 +160,8 @@ class any_tensor {
     int block_rows, block_cols;
     place (*look)(void* tensor);
     void (*assign)(void* tensor, void const* from);
+    void (*reset)(void* tensor, std::int64_t rows, std::int64_t cols, tessera::pattern const&);
     void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
-    void (*reset)(void* tensor, tessera::pattern const&) = nullptr;
     std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
     std::vector<double> (*sums)(void const* tensor) = nullptr;
     std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
@@ -178,9 +184,25 @@ class any_tensor {
     }
     to = std::move(copy);
   }
+  void reset_to(std::int64_t rows, std::int64_t cols, tessera::pattern const& stored) {
+    type_->reset(tensor_, rows, cols, stored);
+  }
+  template <class Tensor>
+  static void reset_tensor(void* tensor, std::int64_t rows, [[maybe_unused]] std::int64_t cols,
+                           [[maybe_unused]] tessera::pattern const& stored) {
+    Tensor& of = *static_cast<Tensor*>(tensor);
+    if constexpr (Tensor::laid_over == domain::blocks)
+      of = Tensor(rows, cols, stored);
+    else
+      of = Tensor(rows);
+  }
   template <class T, domain Axis>
-  static constexpr tensor_type type_of_vector{&element_type_of<T>, 1, 1, &look_at<axis_vector<T, Axis>>,
-                                              &assign_from<axis_vector<T, Axis>>};
+  static constexpr tensor_type type_of_vector{&element_type_of<T>,
+                                              1,
+                                              1,
+                                              &look_at<axis_vector<T, Axis>>,
+                                              &assign_from<axis_vector<T, Axis>>,
+                                              &reset_tensor<axis_vector<T, Axis>>};
   template <class T, class Block>
   static constexpr tensor_type type_of_matrix{
       &element_type_of<T>,
@@ -188,13 +210,10 @@ class any_tensor {
       Block::cols,
       &look_at<block_sparse_matrix<T, Block>>,
       &assign_from<block_sparse_matrix<T, Block>>,
+      &reset_tensor<block_sparse_matrix<T, Block>>,
       [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
         auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
         moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
-      },
-      [](void* tensor, tessera::pattern const& stored) {
-        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
-        of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
       },
       [](void const* tensor, block_norm kind) {
         const auto norms =

@@ -375,8 +375,10 @@ TESSERA_BODY void checkpoint::set_patterns(std::vector<pattern> const& patterns,
                                            nn::mutable_parameter_list gradients) {
   std::size_t next = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
-      gradient.set_pattern(patterns[next++]);
+    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix()) {
+      pattern const& its = patterns[next++];
+      if (nn::is_wanted(gradient)) gradient.set_pattern(its);
+    }
 }
 
 TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_tensor const& of,

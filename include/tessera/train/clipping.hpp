@@ -27,7 +27,8 @@ struct gradient_size {
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
+/// parameters, and those that nobody wants, do not count. Numbers in frozen tensors, which layers measured,
+/// must be finite too.
 gradient_size measure(context& ctx, nn::parameter_list const& gradients, parameter_groups const& groups = {});
 
 /// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
@@ -52,8 +53,8 @@ TESSERA_BODY gradient_size measure(context& ctx, nn::parameter_list const& gradi
   gradient_size all;
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (groups.of_parameter(i).is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
+    if (groups.of_parameter(i).is_frozen() || !nn::is_wanted(gradient)) continue;
     const auto squares_of = [&]<class T>(T) {
       const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
       return nn::total(ctx, square(stored_values(values)), gradient);

@@ -18,7 +18,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
 struct parameter_group {
   std::string names;    // as in a checkpoint; each `*` stands for any text
-  double rate = 1;      // factor of the learning rate; 0: frozen, and no part of the gradient's norm
+  double rate = 1;      // factor of the learning rate; 0: frozen, without a gradient
   double decay = 1;     // factor of the optimizer's weight decay
   bool evolves = true;  // whether the sparsity policy changes the patterns; frozen parameters keep them
 

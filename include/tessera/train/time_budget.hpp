@@ -87,7 +87,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   nn::mutable_parameter_list gradients(t.gradients);
   const nn::parameter_list restored(t.model);
   for (std::size_t i = 0; i < restored.size(); ++i)
-    if (restored[i].tensor.is_matrix()) gradients[i].tensor.reset(restored[i].tensor.pattern());
+    if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
   t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;

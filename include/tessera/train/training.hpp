@@ -83,12 +83,21 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     if constexpr (requires { policy.check(); }) policy.check();
   }
 
-  /// Trains the parameters whose names match in another way: see parameter_group. Throws option_error for a
-  /// group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
+  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
+  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
+  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
+  /// blocks but the groups keep all patterns.
   void group_parameters(std::vector<parameter_group> by_name) {
     parameter_groups by(model, std::move(by_name));
     require_evolving(policy, model, by);
     groups = std::move(by);
+    const nn::parameter_list trained(model);
+    nn::mutable_parameter_list all(gradients);
+    for (std::size_t i = 0; i < trained.size(); ++i)
+      if (groups.of_parameter(i).is_frozen())
+        all[i].tensor.drop();
+      else if (!nn::is_wanted(all[i].tensor))
+        all[i].tensor.reset_like(trained[i].tensor);
   }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.

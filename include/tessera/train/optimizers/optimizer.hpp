@@ -239,9 +239,9 @@ template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::mo
   return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
 }
 
-/// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies
-/// clipping and the mean over tokens, without another pass over the gradients. Throws shape_error if
-/// gradients or state do not fit the model.
+/// One update of all parameters that are not frozen and have a gradient; the gradients stay unchanged.
+/// `gradient_scale` applies clipping and the mean over tokens, without another pass over the gradients.
+/// Throws shape_error if gradients or state do not fit the model.
 template <class Optimizer>
 void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
                        nn::parameter_list const& gradients, optimizer_state& state, double rate,
@@ -254,8 +254,8 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
   const std::int64_t number = state.updates + 1;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
-    if (group.is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
+    if (group.is_frozen() || !nn::is_wanted(gradient)) continue;
     const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
     const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
     const auto step = [&]<class T>(T) {

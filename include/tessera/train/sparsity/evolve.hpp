@@ -94,7 +94,7 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   pattern_change all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
-    if (!groups.evolves(number)) continue;
+    if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
     any_tensor& weight = model[i].tensor;
     const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
                               candidates.of_matrix(number)};

@@ -58,7 +58,7 @@ template <class Policy> class growth_candidates {
     nn::require_alike("growth_candidates", model, gradients);
     const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
     for (const auto [i, number] : evolving_weights(model, false)) {
-      if (!groups.evolves(number)) continue;
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
       any_tensor const& weight = model[i].tensor;
       pattern const& stored = weight.pattern();
       std::vector<float>* average = nullptr;
@@ -112,7 +112,7 @@ template <class Policy> class growth_candidates {
   /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
   void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
     for (const auto [i, number] : evolving_weights(gradients, false)) {
-      if (!groups.evolves(number)) continue;
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
       matrix const* const found = find(number);
       if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
         throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",

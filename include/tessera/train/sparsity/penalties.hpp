@@ -41,13 +41,13 @@ struct penalty : step_hook {
 
 namespace detail {
 
-/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen and have a gradient.
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
   const nn::parameter_list model(t.model);
   nn::mutable_parameter_list gradients(t.gradients);
   nn::require_alike("penalty", model, gradients);
   for (std::size_t i = 0; i < model.size(); ++i)
-    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
+    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen() && nn::is_wanted(gradients[i].tensor))
       visit(model[i].tensor, gradients[i].tensor);
 }
 
@@ -146,7 +146,7 @@ struct exploration_penalty : penalty {
                 layer.stored,
                 [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
                   if constexpr (nn::is_matrix<decltype(w)>)
-                    if (name.role() == nn::parameter_role::weight)
+                    if (name.role() == nn::parameter_role::weight && nn::is_wanted(gradient))
                       sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
                 },
                 layer.visible, gradients.stored);

@@ -34,7 +34,8 @@ struct sr_ste_penalty : penalty {
         [&](auto const& layer, auto& gradients) {
           if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
             layer.require_refreshed();
-            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
+            if (nn::is_wanted(gradients.weight))
+              sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
             found = true;
           }
         },

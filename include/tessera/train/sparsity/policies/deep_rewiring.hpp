@@ -104,7 +104,7 @@ template <schedule Schedule> struct weight_noise : step_hook {
       const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
                                  static_cast<std::uint64_t>(t.progress.step));
       const double its_rate = rate * t.groups.of_parameter(i).rate;
-      if (!model[i].is_weight() || its_rate == 0) continue;
+      if (!model[i].is_weight() || its_rate == 0 || !nn::is_wanted(gradients[i].tensor)) continue;
       const auto add_to = [&]<class T>(T) {
         parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
         add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);

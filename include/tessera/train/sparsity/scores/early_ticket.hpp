@@ -103,6 +103,7 @@ struct slimming_penalty : penalty {
           for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
             const double c = double(layer.coefficients[k]);
             sum += std::abs(c);
+            if (!nn::is_wanted(gradients.coefficients)) continue;
             auto& gradient = gradients.coefficients[k];
             gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
           }
