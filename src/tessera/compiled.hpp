@@ -84,20 +84,21 @@
 #define TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS) TESSERA_INSTANCES_##PRECISION(block_shape<ROWS>)
 
 // The training of any model.
-#define TESSERA_TRAINING_INSTANCE(...)                                                                      \
-  TESSERA_INSTANCE_ONCE template struct train::any_training<__VA_ARGS__>;                                   \
-  TESSERA_INSTANCE_ONCE template train::token_loss train::detail::accumulate_all(                           \
-      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&,                             \
-      function_ref<train::token_loss(int)>);                                                                \
-  TESSERA_INSTANCE_ONCE template train::step_report train::detail::use_gradients(                           \
-      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&, train::token_loss const&,   \
-      function_ref<void(function_ref<void()>)>);                                                            \
-  TESSERA_INSTANCE_ONCE template train::step_report train::detail::evolving_step(                           \
-      train::any_training<__VA_ARGS__>&, train::step_settings const&, function_ref<train::token_loss(int)>, \
-      function_ref<train::step_report(function_ref<train::token_loss(int)>)>);                              \
-  TESSERA_INSTANCE_ONCE template void train::save(train::any_training<__VA_ARGS__> const&,                  \
-                                                  std::string const&, io::json);                            \
-  TESSERA_INSTANCE_ONCE template void train::resume(train::any_training<__VA_ARGS__>&,                      \
+#define TESSERA_TRAINING_INSTANCE(...)                                                                    \
+  TESSERA_INSTANCE_ONCE template struct train::any_training<__VA_ARGS__>;                                 \
+  TESSERA_INSTANCE_ONCE template train::token_loss train::detail::accumulate_all(                         \
+      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&,                           \
+      function_ref<train::token_loss(int)>);                                                              \
+  TESSERA_INSTANCE_ONCE template train::step_report train::detail::use_gradients(                         \
+      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&, train::token_loss const&, \
+      function_ref<void(function_ref<void()>)>);                                                          \
+  TESSERA_INSTANCE_ONCE template train::step_report train::detail::evolving_step(                         \
+      context&, train::any_training<__VA_ARGS__>&, train::step_settings const&,                           \
+      function_ref<train::token_loss(int)>,                                                               \
+      function_ref<train::step_report(function_ref<train::token_loss(int)>)>);                            \
+  TESSERA_INSTANCE_ONCE template void train::save(train::any_training<__VA_ARGS__> const&,                \
+                                                  std::string const&, io::json);                          \
+  TESSERA_INSTANCE_ONCE template void train::resume(train::any_training<__VA_ARGS__>&,                    \
                                                     train::checkpoint const&, train::other_settings);
 
 namespace tessera { inline namespace TESSERA_ISA {

@@ -314,11 +314,12 @@ TEST_CASE(
 
 TEST_CASE("nm_linear: weights that were not refreshed are refused") {
   layer<float> l(nn::linear<float, block>(8, 12));
-  CHECK_THROWS_WITH_AS(static_cast<void>(l.value(panel_matrix<float>(12, 5))),
-                       "[nm_linear] the visible weights (0, 0) are not those of W (8, 12): call "
-                       "nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
-                       "changed outside of training",
-                       error);
+  CHECK_THROWS_WITH_AS(
+      static_cast<void>(l.value(panel_matrix<float>(12, 5))),
+      "[nm_linear] the visible weights (0, 0) are not those of W (8, 12): call "
+      "nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, after W was made, read or "
+      "changed outside of training",
+      error);
   CHECK_THROWS_AS(static_cast<void>(l.input_gradient(panel_matrix<float>(8, 5))), error);
   nn::refresh(l, 0);
   static_cast<void>(l.value(panel_matrix<float>(12, 5)));

@@ -252,17 +252,17 @@ TEST_CASE("float8_linear: the first scales are 1, later ones of the largest valu
   CHECK(s.g.x_scale.amaxes[0] == 448);
   CHECK(s.g.dy_scale.amaxes[0] == 8);
   CHECK(s.l.x_scale.scale() == 1);  // of the step's own numbers the scale does not know
-  nn::refresh(s.l, 1, s.g);
+  nn::refresh(s.ctx, s.l, 1, s.g);
   CHECK(s.l.x_scale.scale() == 1);
   CHECK(s.l.dy_scale.scale() == 8.f / 57344);
   nn::set_zero(s.g);
   CHECK(s.g.x_scale.amaxes[0] == 0);
   s.compute(7, 28);
   for (int step = 2; step <= 16; ++step) {
-    nn::refresh(s.l, step, s.g);
+    nn::refresh(s.ctx, s.l, step, s.g);
     CHECK(s.l.x_scale.scale() == 1);
   }
-  nn::refresh(s.l, 17, s.g);  // 448 was 17 steps ago
+  nn::refresh(s.ctx, s.l, 17, s.g);  // 448 was 17 steps ago
   CHECK(s.l.x_scale.scale() == 7.f / 448);
   CHECK(s.l.dy_scale.scale() == 28.f / 57344);
 }
@@ -304,7 +304,7 @@ TEST_CASE("int8_linear: what is larger than in earlier steps becomes 127, and dy
   CHECK(double(dx(0, 0)) == doctest::Approx(2 * 0.001).epsilon(1e-6));
   CHECK(g.weight(0, 0) == 0.001f * 127);
   CHECK(g.x_scale.amaxes[0] == 1000);
-  nn::refresh(l, 1, g);
+  nn::refresh(ctx, l, 1, g);
   CHECK(l.x_scale.scale() == 1000.f / 127);
 }
 
@@ -322,7 +322,7 @@ TEST_CASE("float8_linear: zeros have results of zero and leave the scale at 1") 
   CHECK(s.y(0, 0) == 0);
   CHECK(s.dx(0, 0) == 0);
   CHECK(s.g.weight(0, 0) == 0);
-  nn::refresh(s.l, 1, s.g);
+  nn::refresh(s.ctx, s.l, 1, s.g);
   CHECK(s.l.x_scale.scale() == 1);
 }
 
@@ -377,7 +377,8 @@ TEST_CASE("float8_linear: a weight that is infinite, and weights that were not r
   CHECK_THROWS_WITH_AS(
       static_cast<void>(l.value(x)),
       "[quantised_linear] the weights of 8 bits (0, 0) are not those of W (8, 12), or of its pattern: call "
-      "nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or changed outside "
+      "nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, after W was made, read or changed "
+      "outside "
       "of training",
       error);
   nn::refresh(l, 0);

@@ -158,7 +158,7 @@ TEST_CASE("top_kast: y, dx and all of dW are those of a layer with zeros outside
     CHECK(std::ranges::any_of(ours.g.stored.down.weight.at_slot(slot), [](double v) { return v != 0; }));
     for (double& v : other.stored.down.weight.at_slot(slot)) v *= 0.5;
   });
-  other.refresh(1);
+  nn::refresh(other, 1);
   check_same_activations(both_passes<top_kast<double>>(other, t.pass()).y, ours.y);
 }
 
@@ -340,9 +340,9 @@ TEST_CASE("top_kast: all of an update pattern that became smaller than the forwa
   top_kast<float> m(some_mlp<float>(1), 0.3);
   auto& w = m.stored.up.weight;
   w.set_pattern(random_pattern(8, 7, 0.1, 5) & w.pattern());
-  m.refresh(1);
+  nn::refresh(m, 1);
   CHECK(shows(m.visible.up.weight, w, w.pattern()));
-  m.refresh(100);
+  nn::refresh(m, 100);
   CHECK(shows(m.visible.up.weight, w, w.pattern()));
 }
 
@@ -386,7 +386,7 @@ TEST_CASE("visible blocks: densities beyond the update pattern, and evolving sco
         "[top_kast] interval is -1: it must be a number of steps, or 0 to keep the first pattern");
   edge_popup<float> m(some_mlp<float>(3, 0.5), 0.2, 1);
   m.scores.up.weight.set_pattern(random_pattern(8, 7, 0.5, 9));
-  CHECK_THROWS_AS(m.refresh(1), error);
+  CHECK_THROWS_AS(nn::refresh(m, 1), error);
 }
 
 TEST_CASE("visible blocks: parameters are those of the trained layer, the others are frozen") {

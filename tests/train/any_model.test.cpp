@@ -202,7 +202,7 @@ TEST_CASE("any model: gradients of another model are refused, before anything is
   model.forward(shown, p);
   CHECK_THROWS_WITH_AS(model.backward(shown, gradients, p), doctest::Contains("a layer of another type"),
                        option_error);
-  CHECK_THROWS_AS(model.layer().refresh(1, gradients), option_error);
+  CHECK_THROWS_AS(model.layer().refresh(ctx, 1, gradients), option_error);
 
   train::any_training t(model.layer(), train::adamw{});
   std::swap(t.gradients, gradients);

@@ -58,11 +58,6 @@ template <class W, class Shape> struct nm_operands {
     const std::int64_t begin = first * Shape::kept / Shape::positions_a_byte;
     part(positions, begin, Shape::position_bytes(first + count) - begin, Shape::position_bytes(groups));
   }
-
- private:
-  static operand everything(void const* at, std::size_t bytes) {
-    return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
-  }
 };
 
 /// What a tile of a product with N:M sparsity reads of x, writes and multiplies, but for W.

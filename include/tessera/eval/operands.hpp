@@ -23,10 +23,12 @@ class plan;
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
 
-/// A tensor that each tile may read or write everywhere.
+/// Memory of the user, or a tensor, that each tile may read or write everywhere.
+inline operand everything(void const* at, std::size_t bytes) {
+  return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
+}
 template <class Tensor> operand all_of(Tensor const& tensor) {
-  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          footprint::everything};
+  return everything(tensor.data(), tensor.size_bytes());
 }
 /// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
 template <class Tensor> operand by_panel(Tensor const& tensor) {

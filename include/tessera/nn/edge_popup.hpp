@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
@@ -79,7 +77,8 @@ template <element T, class Layer> struct edge_popup {
         if (detail::is_chosen<decltype(score)>(its))
           initialise(score, distribution::he, seed, name.child("scores").text() + '.' + its.text());
     });
-    refresh(0);
+    context alone(1);
+    refresh(alone, 0);
   }
 
   static void parts(auto& each, auto&... of) {
@@ -116,7 +115,7 @@ template <element T, class Layer> struct edge_popup {
 
   /// Makes the visible layer follow the scores. Throws error if scores and weights are no longer stored at
   /// the same blocks: their patterns must not evolve.
-  void refresh(std::int64_t) {
+  void refresh(context& ctx, std::int64_t) {
     for_each_parameter(
         scores,
         [&](parameter_name const& name, auto const& score, auto const& weight, auto& to) {
@@ -126,16 +125,21 @@ template <element T, class Layer> struct edge_popup {
                 throw error(message("[edge_popup] the scores of ", name.text(),
                                     " have another pattern than the weights, which never change: keep their "
                                     "patterns from evolving, by a parameter group"));
-              const std::vector<double> sums = block_sums(score);
-              to.set_pattern(detail::greatest_blocks(
-                  "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
-              return detail::copy_blocks(weight, to);
+              const auto sum_of = [](auto block) {
+                double sum = 0;
+                for (const auto value : block) sum += double(value);
+                return sum;
+              };
+              detail::choose_blocks(ctx, "edge_popup", name, score, density, room_, sum_of, to);
+              return detail::copy_blocks(ctx, weight, to);
             }
-          detail::copy_all(score, to);
+          detail::copy_all(ctx, score, to);
         },
         weights, visible);
   }
+
+ private:
+  detail::choice_room<double> room_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

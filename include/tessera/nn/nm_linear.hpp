@@ -13,6 +13,7 @@
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/following.hpp>
 #include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/nm_sparse_matrix.hpp>
@@ -80,11 +81,9 @@ struct nm_linear : linear<T, Block> {
   }
 
   /// Makes V follow W.
-  void refresh(std::int64_t) {
-    if (is_refreshed())
-      visible.keep(weight);
-    else
-      visible = nm_sparse_matrix<T, Shape>(weight);
+  void refresh(context& ctx, std::int64_t) {
+    if (!is_refreshed()) visible = {weight.rows(), weight.cols()};
+    run(ctx, kept(visible, weight));
   }
   /// Drops V: gradients and moments have none.
   void drop_refreshed() { visible = {}; }
@@ -92,11 +91,11 @@ struct nm_linear : linear<T, Block> {
   /// Throws error if V is not of the size of W.
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(
-          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
-                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "): call nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
-                  "changed outside of training"));
+      throw error(message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
+                          ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                          "): call nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, after W "
+                          "was made, read or "
+                          "changed outside of training"));
   }
 
  private:

@@ -16,6 +16,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/exec/context.hpp>
 
 // A layer lists its parts once:
 //
@@ -337,25 +338,37 @@ void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
   detail::walk(parameter_name(), action, layer, others...);
 }
 
-/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
-/// of all layers that have it. Training does, when it begins and after each step.
+namespace detail {
+template <class Layer> void refresh_one(context& ctx, Layer& layer, std::int64_t step) {
+  static_assert(
+      !requires { layer.refresh(step); },
+      "a layer refreshes on a context: `void refresh(context& ctx, std::int64_t step)`");
+  if constexpr (requires { layer.refresh(ctx, step); }) layer.refresh(ctx, step);
+}
+}  // namespace detail
+
+/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(ctx,
+/// step) of all layers that have it. Training does, when it begins and after each step.
+template <class Layer> void refresh(context& ctx, Layer& model, std::int64_t step) {
+  for_each_layer(model, [&](auto& each) { detail::refresh_one(ctx, each, step); });
+}
+/// The same by the calling thread alone, for once.
 template <class Layer> void refresh(Layer& model, std::int64_t step) {
-  for_each_layer(model, [step](auto& each) {
-    if constexpr (requires { each.refresh(step); }) each.refresh(step);
-  });
+  context alone(1);
+  refresh(alone, model, step);
 }
 
-/// The same after a step whose gradients a layer may also follow: calls its refresh(step, gradients) if it
-/// has that.
+/// The same after a step whose gradients a layer may also follow: calls its refresh(ctx, step, gradients) if
+/// it has that.
 template <class Layer>
-void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
+void refresh(context& ctx, Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
   for_each_layer(
       model,
-      [step](auto& each, auto const& its) {
-        if constexpr (requires { each.refresh(step, its); })
-          each.refresh(step, its);
-        else if constexpr (requires { each.refresh(step); })
-          each.refresh(step);
+      [&](auto& each, auto const& its) {
+        if constexpr (requires { each.refresh(ctx, step, its); })
+          each.refresh(ctx, step, its);
+        else
+          detail::refresh_one(ctx, each, step);
       },
       of_step);
 }

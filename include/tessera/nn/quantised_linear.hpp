@@ -16,6 +16,7 @@
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
+#include <tessera/statements/following.hpp>
 #include <tessera/statements/quantised.hpp>
 #include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
@@ -130,9 +131,9 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
   /// refused.
-  void refresh(std::int64_t);
+  void refresh(context& ctx, std::int64_t);
   /// The same after a step, whose largest values the next scales know.
-  void refresh(std::int64_t step, gradients const& of_step);
+  void refresh(context& ctx, std::int64_t step, gradients const& of_step);
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
     weight8 = {};
@@ -154,11 +155,11 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(
-          message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
-                  weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "), or of its pattern: call nn::refresh(model, 0), or refresh(0) of a frozen layer, "
-                  "after W was made, read or changed outside of training"));
+      throw error(message(
+          "[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ", weight8.values.cols(),
+          ") are not those of W (", weight.rows(), ", ", weight.cols(),
+          "), or of its pattern: call nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, "
+          "after W was made, read or changed outside of training"));
   }
 };
 
@@ -195,20 +196,19 @@ void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T
 }
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t) {
-  const float most = amax(weight);
+void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t) {
+  const float most = amax(ctx, weight);
   if (!std::isfinite(most)) weight8 = {};
   const float scale = quantisation_scale<E>(most);
   if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
   weight8.scale = scale;
-  exec::serial alone;
-  context here(alone);
-  run(here, weight8.values = (1 / scale) * weight);
+  run(ctx, weight8.values = (1 / scale) * weight);
 }
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t step, gradients const& of_step) {
-  refresh(step);
+void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t step,
+                                                      gradients const& of_step) {
+  refresh(ctx, step);
   x_scale.follow(of_step.x_scale);
   dy_scale.follow(of_step.dy_scale);
 }

@@ -165,12 +165,14 @@ struct slimmable_attention {
     require_forward("slimmable_attention", s.mixed.tokens(), dy.tokens());
     const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
-    feature_vector<accumulator_t<T>> sums(s.mixed.features());
+    const auto sums_room = p.template borrow_saved<feature_vector<accumulator_t<T>>>();
+    feature_vector<accumulator_t<T>>& sums = *sums_room;
+    sums.resize(s.mixed.features());
     const auto dh = local(whole.out.input_gradient(dy));
     const bool of_out = any_wanted(g.whole.out), goes_on = dx || whole_type::wants_heads(g.whole);
     run(p.ctx, when(of_out, [&] { return h = s.mixed * s.factors; }),
         whole.out.bias_gradient(dy, g.whole.out),
-        when(is_wanted(g.coefficients), [&] { return sums += sum_tokens(dh * s.mixed); }),
+        when(is_wanted(g.coefficients), [&] { return sums = sum_tokens(dh * s.mixed); }),
         when(goes_on, [&] { return dmixed = dh * s.factors; }));
     if (of_out) whole.out.add_weight_gradient(dy, h, g.whole.out, p, s.of_out);
     if (is_wanted(g.coefficients))

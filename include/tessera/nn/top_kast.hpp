@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -40,7 +39,8 @@ template <element T, class Layer> struct top_kast {
     if (interval < 0)
       throw option_error(message("[top_kast] interval is ", interval,
                                  ": it must be a number of steps, or 0 to keep the first pattern"));
-    refresh(0);
+    context alone(1);
+    refresh(alone, 0);
   }
 
   static void parts(auto& each, auto&... of) {
@@ -62,7 +62,7 @@ template <element T, class Layer> struct top_kast {
   /// Makes the visible layer follow the stored one after `step` steps: chooses A anew if that is due, and
   /// copies the values. Blocks that B has lost are lost to A, which is all of B where that has become
   /// smaller.
-  void refresh(std::int64_t step) {
+  void refresh(context& ctx, std::int64_t step) {
     const bool chooses = step == 0 || (interval > 0 && step % interval == 0);
     for_each_parameter(
         stored,
@@ -72,17 +72,18 @@ template <element T, class Layer> struct top_kast {
               if (step > 0 && from.pattern().density() <= density)
                 to.set_pattern(from.pattern());
               else if (chooses)
-                to.set_pattern(
-                    detail::greatest_blocks("top_kast", name, from, density, [&](std::int64_t count) {
-                      const auto norms = block_norms(from);
-                      return weakest(std::span(norms), count);
-                    }));
-              return detail::copy_blocks(from, to);
+                detail::choose_blocks(
+                    ctx, "top_kast", name, from, density, room_, [](auto block) { return l1_norm(block); },
+                    to);
+              return detail::copy_blocks(ctx, from, to);
             }
-          detail::copy_all(from, to);
+          detail::copy_all(ctx, from, to);
         },
         visible);
   }
+
+ private:
+  detail::choice_room<accumulator_t<T>> room_;
 };
 
 template <class Layer> inline constexpr bool is_top_kast = false;

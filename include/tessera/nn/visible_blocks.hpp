@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <type_traits>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/statements/following.hpp>
+#include <tessera/statements/run.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pruning.hpp>
@@ -28,12 +28,31 @@ template <class Parameter> bool is_chosen(parameter_name const& name) {
   return is_matrix<Parameter> && name.role() == parameter_role::weight;
 }
 
-/// The pattern of the greatest stored blocks of a matrix, `density` · (blocks of the grid) of them: the
-/// stored pattern without the least ones. Throws option_error if fewer are stored.
-///   least_of(count)   marks by slot: 1 for the `count` least blocks
-template <class Matrix, class Least>
-pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
-                        Least&& least_of) {
+/// Memory in which a layer chooses blocks, by a number for each. The layer keeps it.
+template <class Number> struct choice_room {
+  std::vector<Number> numbers;
+  weakest_room<Number> least;
+};
+
+/// Whether a pattern has the blocks of `stored` that are not marked, by slot.
+inline bool is_without(pattern const& some, pattern const& stored, std::vector<char> const& marks) {
+  std::size_t slot = 0;
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto left = some.row(i);
+    auto next = left.begin();
+    for (const std::int32_t j : stored.row(i))
+      if (!marks[slot++] && (next == left.end() || *next++ != j)) return false;
+    if (next != left.end()) return false;
+  }
+  return true;
+}
+
+/// Gives `to` the pattern of the `density` · (blocks of the grid) stored blocks of a matrix that have the
+/// greatest numbers. Allocates nothing if it has that already. Throws option_error if fewer are stored.
+///   number_of(values)   of a block, as numbers_of_blocks has it
+template <class Matrix, class Number, class Of>
+void choose_blocks(context& ctx, const char* layer, parameter_name const& name, Matrix const& of,
+                   double density, choice_room<Number>& room, Of number_of, Matrix& to) {
   pattern const& stored = of.pattern();
   const std::int64_t grid = std::int64_t{stored.block_rows()} * stored.block_cols(),
                      count = tessera::detail::blocks_at(layer, density, grid);
@@ -42,33 +61,27 @@ pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix co
                                " blocks of ", name.text(), ", but the update pattern stores only ",
                                stored.blocks(), ": the forward density may be at most ",
                                double(stored.blocks()) / double(grid)));
-  return count == stored.blocks() ? stored
-                                  : tessera::detail::without(stored, least_of(stored.blocks() - count));
+  if (count == stored.blocks()) return to.set_pattern(stored);
+  room.numbers.resize(static_cast<std::size_t>(stored.blocks()));
+  run(ctx, numbers_of_blocks(std::span(room.numbers), of, number_of));
+  std::vector<char> const& least =
+      weakest(std::span<Number const>(room.numbers), stored.blocks() - count, room.least);
+  if (!is_without(to.pattern(), stored, least)) to.set_pattern(tessera::detail::without(stored, least));
 }
 
 /// Copies the blocks that `to` stores; drops blocks that `from` does not store.
-template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
-  bool all = true;
-  for (int i = 0; i < to.pattern().block_rows(); ++i) {
-    const auto columns = from.pattern().row(i);
-    const std::int64_t first = from.pattern().first_slot(i);
-    std::int64_t slot = to.pattern().first_slot(i);
-    auto at = columns.begin();
-    for (const std::int32_t j : to.pattern().row(i)) {
-      while (at != columns.end() && *at < j) ++at;
-      const bool found = at != columns.end() && *at == j;
-      if (found) std::ranges::copy(from.at_slot(first + (at - columns.begin())), to.at_slot(slot).begin());
-      all = all && found;
-      ++slot;
-    }
-  }
-  if (!all) to.set_pattern(to.pattern() & from.pattern());
+template <class Matrix> void copy_blocks(context& ctx, Matrix const& from, Matrix& to) {
+  if (!stores_all(from.pattern(), to.pattern())) to.set_pattern(to.pattern() & from.pattern());
+  run(ctx, copied_blocks(to, from));
 }
 
 /// Copies a parameter that is visible as it is.
-template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
-  if (from.size() == to.size())
-    std::copy(from.begin(), from.end(), to.begin());
+template <class Parameter> void copy_all(context& ctx, Parameter const& from, Parameter& to) {
+  bool alike = from.size() == to.size();
+  if constexpr (is_matrix<Parameter>)
+    alike = from.rows() == to.rows() && from.cols() == to.cols() && from.pattern() == to.pattern();
+  if (alike)
+    run(ctx, to = converted(from));
   else
     to = from;
 }

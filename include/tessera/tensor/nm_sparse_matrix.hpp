@@ -120,11 +120,16 @@ template <element Element, class Shape> class nm_sparse_matrix {
   /// Throws shape_error for another size.
   template <element Other, class Block> void keep(block_sparse_matrix<Other, Block> const& from) {
     detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols(), "keep");
-    keep_greatest(from);
+    keep_greatest(from, {0, int(rows_)});
+  }
+  /// The same of some rows, for a `from` of this size.
+  template <element Other, class Block>
+  void keep_rows(block_sparse_matrix<Other, Block> const& from, range rows) {
+    keep_greatest(from, rows);
   }
   template <class Other> void keep(matrix_view<Other> from) {
     detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols, "keep");
-    keep_greatest(from);
+    keep_greatest(from, {0, int(rows_)});
   }
 
   /// Throws shape_error for a size that no such matrix has: cols must be a multiple of M.
@@ -155,15 +160,15 @@ template <element Element, class Shape> class nm_sparse_matrix {
   std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
   std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
 
-  template <class From> void keep_greatest(From const& from) {
+  template <class From> void keep_greatest(From const& from, range rows) {
     using number = std::remove_cvref_t<decltype(from(0, 0))>;
     constexpr int together = groups_together;
     number elements[together * Shape::group] = {};
     // Without a branch, which none could predict; the last place is for elements that are not kept.
     Element kept[together * Shape::kept + 1];
     std::uint8_t at[together * Shape::kept + 1];
-    Element* value = values_.data();
-    for (std::int64_t i = 0; i < rows_; ++i) {
+    Element* value = values_.data() + rows.first * row_values();
+    for (std::int64_t i = rows.first; i < rows.last; ++i) {
       std::uint8_t* packed = row_positions(i);
       for (std::int64_t g = 0; g < groups(); g += together) {
         const int count = int(std::min<std::int64_t>(together, groups() - g));

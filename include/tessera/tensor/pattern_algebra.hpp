@@ -49,6 +49,9 @@ pattern operator&(pattern const& a, pattern const& b);
 /// The blocks that a stores and b does not (difference).
 pattern operator-(pattern const& a, pattern const& b);
 
+/// Whether a stores all blocks of `part`, a pattern of its grid. Throws shape_error if the grids differ.
+bool stores_all(pattern const& a, pattern const& part);
+
 /// Block (j, i) for every block (i, j) of p.
 pattern transposed(pattern const& p);
 
@@ -121,6 +124,16 @@ TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
+}
+
+TESSERA_BODY bool stores_all(pattern const& a, pattern const& part) {
+  detail::check_same_grid("stores_all", a, part);
+  if (a.is_dense() || a.serial() == part.serial()) return true;
+  for (int i = 0; i < a.block_rows(); ++i) {
+    const auto all = a.row(i), some = part.row(i);
+    if (!std::includes(all.begin(), all.end(), some.begin(), some.end())) return false;
+  }
+  return true;
 }
 
 TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {

@@ -73,11 +73,20 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
+/// What `weakest` works in. Kept, it allocates nothing when as many norms come again.
+template <class T> struct weakest_room {
+  std::vector<char> chosen;
+  std::vector<std::int32_t> sizes;
+  std::vector<T> numbers, candidates;
+};
+
 namespace detail {
 
 /// A mark for each slot: 1 for the `count` slots of least norm, of which the greatest norm is `greatest`.
-template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T greatest, std::int64_t count) {
-  std::vector<char> chosen(norms.size());
+template <class T>
+std::vector<char> const& marked_up_to(std::span<T const> norms, T greatest, std::int64_t count,
+                                      std::vector<char>& chosen) {
+  chosen.resize(norms.size());
   std::int64_t below = 0;
   for (std::size_t slot = 0; slot < norms.size(); ++slot)
     below += chosen.data()[slot] = norms.data()[slot] < greatest;
@@ -96,36 +105,50 @@ template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T gr
 /// not-a-number, selection takes longer.
 ///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
 ///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
-template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
-  if (count == 0) return std::vector<char>(norms.size());
+///   room   has the result
+template <class T>
+std::vector<char> const& weakest(std::span<T const> norms, std::int64_t count, weakest_room<T>& room) {
+  if (count == 0) {
+    room.chosen.assign(norms.size(), 0);
+    return room.chosen;
+  }
   const auto is_unordered = [](T norm) { return std::isnan(norm) || std::signbit(norm); };
   if (std::any_of(norms.begin(), norms.end(), is_unordered)) {  // bits are not in the order of the numbers
-    std::vector<T> numbers(norms.begin(), norms.end());
-    for (T& norm : numbers)
+    room.numbers.assign(norms.begin(), norms.end());
+    for (T& norm : room.numbers)
       if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
-    std::vector<T> candidates = numbers;
+    std::vector<T>& candidates = room.candidates;
+    candidates = room.numbers;
     std::nth_element(candidates.begin(), candidates.begin() + (count - 1), candidates.end());
-    return detail::marked_up_to(std::span<T const>(numbers), candidates[std::size_t(count - 1)], count);
+    return detail::marked_up_to(std::span<T const>(room.numbers), candidates[std::size_t(count - 1)], count,
+                                room.chosen);
   }
   using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
   const auto class_of = [](T norm) {
     return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
   };
-  std::vector<std::int32_t> sizes(16 * exponents);
+  std::vector<std::int32_t>& sizes = room.sizes;
+  sizes.assign(16 * exponents, 0);
   for (const T norm : norms) ++sizes.data()[class_of(norm)];
   std::int64_t rank = count - 1;
   word chosen_class = 0;
   for (; rank >= sizes[chosen_class]; ++chosen_class) rank -= sizes[chosen_class];
 
-  std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
+  std::vector<T>& candidates = room.candidates;
+  candidates.reserve(norms.size() + 1);  // as many as another class may have
+  candidates.resize(static_cast<std::size_t>(sizes[chosen_class]) + 1);
   std::size_t found = 0;
   for (const T norm : norms) {  // without a branch: a norm of another class is overwritten by the next
     candidates.data()[found] = norm;
     found += class_of(norm) == chosen_class;
   }
   std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
-  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
+  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count, room.chosen);
+}
+template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
+  weakest_room<T> room;
+  return weakest(norms, count, room);
 }
 
 /// The sum of the elements of each stored block, by slot.

@@ -7,6 +7,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/exec/context.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/train/settings.hpp>
@@ -51,35 +52,37 @@ namespace detail {
 struct layer_functions {
   nn::detail::walk_function walk;
   settings_walk settings;
-  void (*refresh)(void* object, std::int64_t step);
+  void (*refresh)(context& ctx, void* object, std::int64_t step);
 };
 
 template <class Layer> struct functions_of_layer {
-  static void refresh(void* object, std::int64_t step);
+  static void refresh(context& ctx, void* object, std::int64_t step);
   static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, walk_settings<Layer>, refresh};
 };
-template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
-  nn::refresh(*static_cast<Layer*>(object), step);
+template <class Layer>
+void functions_of_layer<Layer>::refresh(context& ctx, void* object, std::int64_t step) {
+  nn::refresh(ctx, *static_cast<Layer*>(object), step);
 }
 
 /// What one with gradients can do.
 struct training_functions {
   owned_layer (*zeros_like)(void const* object);
-  void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
+  void (*refresh)(context& ctx, void* object, std::int64_t step, owned_layer const& gradients);
 };
 
 template <class Layer> struct training_functions_of {
   using gradients = typename Layer::gradients;
   static owned_layer zeros_like(void const* object);
-  static void refresh(void* object, std::int64_t step, owned_layer const& of_step);
+  static void refresh(context& ctx, void* object, std::int64_t step, owned_layer const& of_step);
   static constexpr training_functions all{zeros_like, refresh};
 };
 template <class Layer> owned_layer training_functions_of<Layer>::zeros_like(void const* object) {
   return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
 }
 template <class Layer>
-void training_functions_of<Layer>::refresh(void* object, std::int64_t step, owned_layer const& of_step) {
-  nn::refresh(*static_cast<Layer*>(object), step, of_step.as<gradients>());
+void training_functions_of<Layer>::refresh(context& ctx, void* object, std::int64_t step,
+                                           owned_layer const& of_step) {
+  nn::refresh(ctx, *static_cast<Layer*>(object), step, of_step.as<gradients>());
 }
 
 }  // namespace detail
@@ -110,7 +113,11 @@ class mutable_any_layer : public any_layer {
   operator nn::mutable_parameter_list() const { return {layer_, functions_->walk}; }
 
   /// See nn::refresh.
-  void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+  void refresh(context& ctx, std::int64_t step) const { functions_->refresh(ctx, layer_, step); }
+  void refresh(std::int64_t step) const {
+    context alone(1);
+    refresh(alone, step);
+  }
 };
 
 /// A layer that is to be trained: it has `gradients`.
@@ -126,8 +133,8 @@ class trainable_layer : public mutable_any_layer {
   /// See nn::zeros_like and nn::refresh.
   owned_layer zeros_like() const { return training_->zeros_like(layer_); }
   using mutable_any_layer::refresh;
-  void refresh(std::int64_t step, owned_layer const& of_step) const {
-    training_->refresh(layer_, step, of_step);
+  void refresh(context& ctx, std::int64_t step, owned_layer const& of_step) const {
+    training_->refresh(ctx, layer_, step, of_step);
   }
 
  private:

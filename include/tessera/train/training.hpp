@@ -242,7 +242,7 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
 
 /// A step: the work before and after its gradients, which `with_gradients` computes and uses.
 template <class Optimizer, class Policy>
-step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings const& how,
+step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
                           function_ref<token_loss(int)> accumulate,
                           function_ref<step_report(function_ref<token_loss(int)>)> with_gradients) {
   const bool evolves = t.policy.due(t.progress.step + 1);
@@ -258,9 +258,9 @@ step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings cons
     report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
                             t.candidates, t.groups, t.keys);
   if (report.skipped)
-    t.model.refresh(t.progress.step);
+    t.model.refresh(ctx, t.progress.step);
   else
-    t.model.refresh(t.progress.step, t.gradients);
+    t.model.refresh(ctx, t.progress.step, t.gradients);
   return report;
 }
 
@@ -291,7 +291,7 @@ step_report gradient_step(context& ctx, Training& t, step_settings const& how, A
 template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
-  return detail::evolving_step(t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+  return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
     return gradient_step(ctx, t, how, watched, hooks...);
   });
 }
