@@ -82,6 +82,20 @@ TEST_CASE("parameter groups: a frozen parameter stays as it is, moments too, and
   CHECK(m.first.bias[0] != 0);
 }
 
+TEST_CASE("parameter groups: a backward that computes the gradient of a frozen parameter is told so") {
+  context ctx(1);
+  auto m = some_model();
+  train::training t(m, train::adamw{});
+  t.group_parameters({{.names = "first.*", .rate = 0}});
+  const panel_matrix<float> dy(24, 5);
+  const std::string told =
+      error_of<shape_error>([&] { static_cast<void>(t.gradients.first.bias += sum_tokens(dy)); });
+  CHECK(told ==
+        "[=] the destination has 0 features but the expression 24: it was not given a size; if it is a "
+        "gradient, "
+        "nobody wants it (nn::is_wanted)");
+}
+
 TEST_CASE("parameter groups: one layer keeps its pattern while the other evolves") {
   context ctx(1);
   for (bool frozen : {false, true}) {

@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <nn/lora.hpp>
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
@@ -72,12 +73,13 @@ TEST_CASE("pretrained: GPT-2 gives the logits of Hugging Face") {
 }
 
 /// Of all tokens, and, if the model predicts it, of the next sentence.
-std::pair<panel_matrix<float>, panel_matrix<float>> logits_of(bert const& model, recorded const& torch) {
+template <class Bert>
+std::pair<panel_matrix<float>, panel_matrix<float>> logits_of(Bert const& model, recorded const& torch) {
   context ctx(1);
   nn::workspace<float> workspace;
   const sequences one({0, std::int64_t(torch.ids.size())});
   const nn::pass<float> pass{ctx, one, workspace, nn::purpose::evaluation};
-  bert::saved saved;
+  typename Bert::saved saved;
   panel_matrix<float> next;
   model.forward({torch.ids, torch.segments}, torch.ids, saved, pass);
   if (model.config.next_sentence) model.predict_next({torch.ids, torch.segments}, next, saved, pass);
@@ -89,6 +91,21 @@ TEST_CASE("pretrained: BERT gives the logits of Hugging Face") {
   const auto model = train::pretrained<bert>(folder + "bert");
   CHECK(worst_difference(logits_of(model, torch).first, torch.logits("bert")) < 2e-4);
   CHECK_FALSE(model.config.next_sentence);
+}
+
+TEST_CASE(
+    "pretrained: a BERT of adapters reads its frozen weights, and begins with the logits of the other") {
+  const recorded torch;
+  using adapted = nn::transformer_block_of<lora<float, block_shape<4>>, nn::norm_order::post>;
+  auto model = train::pretrained<nn::encoder<float, block_shape<4>, adapted>>(folder + "bert");
+  CHECK(worst_difference(logits_of(model, torch).first, torch.logits("bert")) > 1e-3);
+  for (auto& each : model.blocks.layers)
+    for (auto* linear : {&each.attention.qkv, &each.attention.out, &each.mlp.up, &each.mlp.down})
+      linear->up.weight.fill(0);
+  CHECK(worst_difference(logits_of(model, torch).first, torch.logits("bert")) < 2e-4);
+  CHECK_THROWS_AS(
+      (train::pretrained<nn::encoder<float, block_shape<4>, adapted>>(folder + "bert", {.density = 0.5})),
+      option_error);  // weights that are not trained are not pruned
 }
 
 /// A folder with a golden model, changed.
