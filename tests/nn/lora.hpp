@@ -9,6 +9,8 @@
 
 // The layer of docs/guide/3_layers.md, with its text: a user's layer, which stands where a linear may.
 
+namespace lora_layer {
+
 using namespace tessera;
 
 /// y = W x + b + s U (D x)
@@ -82,3 +84,5 @@ template <element T, class Block, int Rank = 16> struct lora {
   }
 };
 static_assert(nn::linear_like<lora<float, block_shape<4>>>);
+
+}  // namespace lora_layer

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -27,6 +28,8 @@
 
 namespace lora_test {
 
+using namespace tessera;
+using lora_layer::lora;
 using block = block_shape<4>;
 template <element T> using layer = lora<T, block, 3>;
 
@@ -176,7 +179,8 @@ TEST_CASE("lora: the guide shows the layer that is tested here") {
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
   const std::string all = text_of("/tests/nn/lora.hpp"), guide = text_of("/docs/guide/3_layers.md");
-  const std::string tested = all.substr(all.find("/// y = W x"));
+  const std::size_t begin = all.find("/// y = W x"), end = all.find("\n}  // namespace");
+  const std::string tested = all.substr(begin, end - begin);
   REQUIRE(tested.size() > 1000);
   CHECK(guide.find(tested) != std::string::npos);
 }

@@ -87,7 +87,7 @@ TEST_CASE("wanted: gradients of transformer blocks have the bits of all, whateve
   using post = nn::transformer_block<float, block, nn::norm_order::post, nn::layer_norm<float>,
                                      nn::slimmable_mlp<float, block>, nn::slimmable_attention<float, block>>;
   t.check(filled(post::random(small(), mask::bidirectional, 1, "block")));
-  using adapted = nn::mlp<float, block, ops::gelu, lora<float, block, 8>>;
+  using adapted = nn::mlp<float, block, ops::gelu, lora_layer::lora<float, block, 8>>;
   t.check(filled(adapted::random(small(), 1, "mlp")));
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("parameter groups: a name that matches nothing and a factor without me
 
 // ---- parts that a layer lists as frozen ----
 
-template <element T> using adapter = lora<T, block_shape<4>, 8>;
+template <element T> using adapter = lora_layer::lora<T, block_shape<4>, 8>;
 template <element T> adapter<T> some_lora(std::uint64_t seed) {
   auto m = adapter<T>::random(24, 24, 0.4, nn::bias_term::present, seed, "adapter");
   for (auto* matrix : {&m.down.weight, &m.up.weight}) support::fill(*matrix, ++seed);

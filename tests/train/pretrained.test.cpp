@@ -96,7 +96,7 @@ TEST_CASE("pretrained: BERT gives the logits of Hugging Face") {
 TEST_CASE(
     "pretrained: a BERT of adapters reads its frozen weights, and begins with the logits of the other") {
   const recorded torch;
-  using adapted = nn::transformer_block_of<lora<float, block_shape<4>>, nn::norm_order::post>;
+  using adapted = nn::transformer_block_of<lora_layer::lora<float, block_shape<4>>, nn::norm_order::post>;
   auto model = train::pretrained<nn::encoder<float, block_shape<4>, adapted>>(folder + "bert");
   CHECK(worst_difference(logits_of(model, torch).first, torch.logits("bert")) > 1e-3);
   for (auto& each : model.blocks.layers)
