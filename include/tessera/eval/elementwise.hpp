@@ -25,32 +25,21 @@ namespace eval {
 // ---- over panels ----
 
 /// y = tree, over the features of a panel. A part of a panel is a range of granules.
-template <class E, class Tree> struct panels_body {
-  operand to;
-  std::int64_t features, tokens;
+template <class E, class Tree> struct elementwise_body {
+  panels_to<E> to;
   Tree tree;
 
-  operand const& destination() const { return to; }
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
-
-  void compute(tile const& t) const noexcept {
-    E* const y = t.address<E>(to);
-    compute_at(t, y);
-    clear_padding(to, features, y, t);
-  }
-  /// With the panel of the result at y.
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
     const auto on_panel = on(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
-        on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
+        on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
-
   void describe(tile const& t, task_description& d) const {
     const range f = features_of(t);
-    const int live = tokens_of(t.index, tokens);
-    describe_reads(tree, t, f.first, f.last, live, d);
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+    describe_reads(tree, t, f.first, f.last, tokens_of(t.index, to.tokens), d);
   }
 };
 
@@ -82,8 +71,7 @@ template <class E, class To, class Node> TESSERA_COLD void add_elementwise(plan&
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
   to.cut(p, s.most_parts, [&](int part, int parts) { return granules_of(to.features, part, parts); });
-  p.add(s, to.finished(panels_body<E, std::remove_const_t<decltype(tree)>>{to.computed_in(), to.features,
-                                                                           to.tokens, tree}));
+  p.add(s, to.finished(elementwise_body<E, std::remove_const_t<decltype(tree)>>{to.computed_at(), tree}));
 }
 
 template <class E, class Node>

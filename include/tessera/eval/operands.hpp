@@ -79,24 +79,6 @@ inline range granules_of(std::int64_t features, int part, int parts) {
   return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
 }
 
-/// The destination of a step over panels: `features` features, or a number for each token.
-template <element E> struct panels_to {
-  operand at;
-  std::int64_t features, tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-
-  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
-  // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
-  static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> Body const& finished(Body const& body) const { return body; }
-};
-template <element E> struct tokens_to {
-  operand at;
-  std::int64_t tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-};
-
 /// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
 /// its own.
 template <class E> std::size_t panel_bytes(std::int64_t features) {
@@ -129,6 +111,57 @@ inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
 void read_once(task_description& d, touched_bytes const& bytes);
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+  E* panel(tile const& t) const { return t.address<E>(at); }
+  touched_bytes part(tile const& t, range of) const {
+    return part_of_panel<E>(at.owner, place_of(at, t), of.first, of.last, tokens_of(t.index, tokens));
+  }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  operand const& computed_in() const { return at; }
+  panels_to const& computed_at() const { return *this; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> auto finished(Body const& body) const;
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// The body of a step over panels of its destination, or over parts of their features. Of has
+///   destination()            a panels_to
+///   features_of(tile)        the features of a tile
+///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
+///   describe(tile, d)        all but what is written
+template <class Of> struct panel_body {
+  Of of;
+
+  void compute(tile const& t) const noexcept {
+    auto const& to = of.destination();
+    auto* const panel = to.panel(t);
+    of.compute_at(t, panel);
+    clear_padding(to.at, to.features, panel, t);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.describe(t, d);
+    d.write(of.destination().part(t, of.features_of(t)));
+  }
+};
+
+template <element E> template <class Body> auto panels_to<E>::finished(Body const& body) const {
+  if constexpr (requires { body.compute(tile{}); })
+    return body;
+  else
+    return panel_body<Body>{body};
+}
 
 #ifdef TESSERA_BODY
 

@@ -51,20 +51,19 @@ template <class E> kernels::lines_go lines_of(operand const& to, std::int64_t fe
 
 /// panel = rows
 template <class E> struct from_rows_body {
-  operand to, rows;
-  std::int64_t features, tokens, stride;
-  kernels::lines_go go = lines_of<E>(to, features, tokens);
+  panels_to<E> to;
+  operand rows;
+  std::int64_t stride;
+  kernels::lines_go go = lines_of<E>(to.at, to.features, to.tokens);
 
-  void compute(tile const& t) const noexcept {
-    E* const panel = t.address<E>(to);
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const&) const { return {0, int(to.features)}; }
+  void compute_at(tile const& t, E* panel) const noexcept {
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
-                                                          features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel, t);
+                                                          to.features, tokens_of(t.index, to.tokens), go);
   }
   void describe(tile const& t, task_description& d) const {
-    const int live = tokens_of(t.index, tokens);
-    d.read(part_of_rows<E>(rows, stride, t, 0, features, live));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, features, live));
+    d.read(part_of_rows<E>(rows, stride, t, 0, to.features, tokens_of(t.index, to.tokens)));
   }
 };
 
@@ -77,10 +76,14 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   s.tiles = to.panels();
   s.writes(to.at);
   const operand from = s.reads(rows_by_panel(rows));
-  p.add(s, from_rows_body<E>{to.at, from, to.features, to.tokens, rows.stride()});
+  p.add(s, to.finished(from_rows_body<E>{to, from, rows.stride()}));
 }
 
-/// A body that computes panels, a piece at a time, and brings each into the rows.
+/// The operand of a destination.
+inline operand const& place_in(operand const& to) { return to; }
+template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
+
+/// A body as that of panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
   operand rows;
@@ -100,7 +103,7 @@ template <class E, class Body> struct rows_body {
       const range f = of.features_of(now);
       if (f.size() <= 0) continue;
       // Where the panel would begin whose feature f.first stands in the piece's memory.
-      E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
+      E* const panel = t.address<E>(place_in(of.destination())) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
       kernels::row_transposition<simd::native, E>::to_rows(
           panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
@@ -130,6 +133,7 @@ template <element E> struct rows_to {
 
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
   operand const& computed_in() const { return piece; }
+  panels_to<E> computed_at() const { return {piece, features, tokens}; }
   void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
     pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));
     int widest = 0;

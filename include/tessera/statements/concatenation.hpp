@@ -146,11 +146,11 @@ template <class E, std::size_t Parts, class Value> struct TESSERA_STATEMENT spli
     for (panel_slice<E> const& part : parts) {
       if (part.features() == 0) continue;
       step_draft s("elementwise", cut::panels);
-      const operand to = s.writes(by_panel(part));
+      const panels_to<E> to{s.writes(by_panel(part)), part.features(), tokens};
       const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
       s.tiles = whole.panels();
       const auto tree = source<tree::panel<E>>(from);
-      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      p.add(s, to.finished(elementwise_body<E, std::remove_const_t<decltype(tree)>>{to, tree}));
       first += part.features();
     }
   }

@@ -37,28 +37,29 @@ touched_bytes table_row(operand const& table, int block_cols, range some, std::i
 
 /// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
 template <class T, class Value, class Block> struct row_gathering_body {
-  operand y, table;
-  std::int64_t features, tokens;
+  panels_to<T> y;
+  operand table;
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
 
-  void compute(tile const& t) const noexcept {
-    const range l = part_of(block_cols, t.part, t.parts);
+  panels_to<T> const& destination() const { return y; }
+  range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
+  range features_of(tile const& t) const {
+    const auto [first, last] = columns_of(t);
+    return {first * Block::cols, int(std::min<std::int64_t>(y.features, last * Block::cols))};
+  }
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range l = columns_of(t);
     kernels::embedding<simd::native, T, Block>::gather(
-        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
-        accumulates, t.address<T>(y), features, l.first, l.last);
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
+        accumulates, panel, y.features, l.first, l.last);
   }
   void describe(tile const& t, task_description& d) const {
-    const range l = part_of(block_cols, t.part, t.parts);
-    const int live = tokens_of(t.index, tokens);
-    for (int i = 0; i < live; ++i)
-      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
-    const touched_bytes panel =
-        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
-                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
-    d.write(panel);
-    if (accumulates) d.read(panel);
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
+      read_once(d,
+                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
 
@@ -100,33 +101,31 @@ enum class token_move : std::uint8_t {
 
 /// Moves tokens. A tile is a panel of the result, or a range of its granules.
 template <class T> struct token_choice_body {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
+  panels_to<T> to;
+  operand from;
   std::int32_t const* positions;
   std::int64_t count;
   token_move move;
 
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
-  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+  panels_to<T> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  std::int64_t stride() const { return round_up<std::int64_t>(to.features, granule) * panel_tokens; }
 
-  void compute(tile const& t) const noexcept {
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     T const* const source = t.address<T const>(from, 0);
     if (move == token_move::scatter)
-      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
-                              t.address<T>(to), f.first, f.last);
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live, panel,
+                              f.first, f.last);
     else
-      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
-                             f.first, f.last);
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, panel, f.first,
+                             f.last);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr int group = element_traits<T>::features_a_lane;
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     const std::int64_t first = t.index * panel_tokens;
     const auto read = [&](std::int64_t token) {
       const std::int64_t at =
@@ -140,7 +139,6 @@ template <class T> struct token_choice_body {
     } else {
       for (int i = 0; i < live; ++i) read(positions[first + i]);
     }
-    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
   }
 };
 
@@ -179,9 +177,10 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     step_draft s("gather", cut::panels);
     s.tiles = int(y->panels());
     s.most_parts = table->pattern().block_cols();
-    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
-                                                 s.most_parts, accumulates});
+    const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
+    const operand from = s.reads(all_of(*table));
+    p.add(s,
+          to.finished(row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates}));
   }
 };
 
@@ -241,9 +240,10 @@ template <class T> struct TESSERA_STATEMENT chosen_tokens {
     step_draft s("move tokens", cut::panels);
     s.tiles = int(to->panels());
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
-    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
-    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
-                                  std::int64_t(positions.size()), move});
+    const panels_to<T> written{s.writes(by_panel(*to)), to->features(), to->tokens()};
+    const operand read = s.reads(all_of(*from));
+    p.add(s, written.finished(token_choice_body<T>{written, read, positions.data(),
+                                                   std::int64_t(positions.size()), move}));
   }
 };
 

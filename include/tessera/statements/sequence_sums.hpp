@@ -48,13 +48,15 @@ template <class X> struct repeated_tokens {
 };
 
 /// What both directions know: tiles are panels of the result, or granules of its features.
-template <class X> struct sequence_tiles {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
-  std::int64_t stride;            // of x: elements from panel to panel
+template <class Y, class X> struct sequence_tiles {
+  panels_to<Y> to;
+  operand from;
+  std::int64_t stride;  // of x: elements from panel to panel
   sequences const* batch;
 
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
+  panels_to<Y> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  int live(tile const& t) const { return tokens_of(t.index, to.tokens); }
   /// Features of tokens [begin, end) of x.
   void describe_tokens(task_description& d, range f, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t p = begin / panel_tokens; p * panel_tokens < end; ++p) {
@@ -69,16 +71,14 @@ template <class X> struct sequence_tiles {
   }
 };
 
-template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
+template <class Y, class X> struct sequence_sum_body : sequence_tiles<Y, X> {
   token_average kind;
 
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     using T = accumulator_t<X>;
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
                          keys = this->batch->keys(sequence);
       const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
@@ -86,23 +86,19 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence);
-      this->describe_tokens(d, f, begin, begin + this->batch->keys(sequence));
+      this->describe_tokens(d, this->features_of(t), begin, begin + this->batch->keys(sequence));
     }
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last, live));
   }
 };
 
-template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
+template <class Y, class X> struct repeated_tokens_body : sequence_tiles<Y, X> {
   /// Calls visit(sequence, first, last, keys) for the sequences of a panel, with the tokens of the panel.
   template <class Visit> void for_each_sequence(tile const& t, Visit const& visit) const {
-    const std::int64_t first = t.index * panel_tokens, last = first + tokens_of(t.index, this->tokens);
+    const std::int64_t first = t.index * panel_tokens, last = first + this->live(t);
     for (std::int64_t token = first; token < last;) {
       const std::int64_t sequence = this->batch->sequence_of(token),
                          end = std::min(last, this->batch->end(sequence)),
@@ -111,10 +107,9 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
       token = end;
     }
   }
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
     for_each_sequence(t, [&](std::int64_t sequence, int first, int last, int keys) {
       X const* const of = x + sequence / panel_tokens * this->stride;
       for (int feature = f.first; feature < f.last; ++feature) {
@@ -124,15 +119,11 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
     for_each_sequence(t, [&](std::int64_t sequence, int, int, int) {
-      this->describe_tokens(d, f, sequence, sequence + 1);
+      this->describe_tokens(d, this->features_of(t), sequence, sequence + 1);
     });
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last,
-                             tokens_of(t.index, this->tokens)));
   }
 };
 
@@ -149,8 +140,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
   const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
   if (shared_tiles(written, read) != relation::none)
     throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
-  p.add(s, make(sequence_tiles<element>{written, read, to.features, to.tokens, x.tensor().panel_stride(),
-                                        &batch}));
+  p.add(s, to.finished(make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch})));
 }
 template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
   add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
