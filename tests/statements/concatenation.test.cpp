@@ -56,6 +56,28 @@ TEST_CASE_TEMPLATE("concatenation: as an operand", T, float, double, bfloat16) {
     }
 }
 
+/// A machine of more workers than panels, with 512 KiB each.
+struct little_memory : exec::thread_pool {
+  using thread_pool::thread_pool;
+  machine stands_for() const { return {.workers = 60, .worker_bytes = 1 << 19}; }
+};
+
+TEST_CASE("concatenation: where workers have little memory, local values are the same") {
+  little_memory workers(2);
+  context ctx(workers);
+  for (const auto& [first, second] : {std::pair{32, 16}, {10, 17}, {2, 1}}) {
+    const auto a = filled(panel_matrix<float>(first, 150), 1),
+               b = filled(panel_matrix<float>(second, 150), 2);
+    const auto both = joined(a, b);
+    const auto w = random_matrix<float, block_shape<4>>(24, first + second, .5, 3);
+    panel_matrix<float> y(24, 150), expected = y, u(both.features(), 150);
+    run(ctx, y = w * concat_features(a, b), u = concat_features(a, b));
+    run(ctx, expected = w * both);
+    CHECK(same_bits(y, expected));
+    CHECK(same_bits(u, both));
+  }
+}
+
 TEST_CASE_TEMPLATE("concatenation: as a destination, of tensors and slices", T, float, bfloat16) {
   for (const auto& [first, second] : {std::pair{32, 16}, {10, 17}, {16, 15}, {2, 1}, {0, 20}, {32, 0}})
     for (const int threads : {1, 3}) {

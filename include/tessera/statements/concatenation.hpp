@@ -105,11 +105,25 @@ template <class E> struct end_padding_body {
   void describe(tile const&, task_description&) const {}
 };
 
+/// Adds the step that copies features of a panel in the worker's memory to where they belong.
+template <class E> TESSERA_COLD void add_copy(plan& p, panels_to<E> const& to, operand const& from) {
+  step_draft s("elementwise", cut::panels);
+  s.writes(to.at);
+  const source<tree::panel<E>> tree(s.reads(from));
+  s.tiles = to.panels();
+  p.add(s, to.finished(elementwise_body<E, source<tree::panel<E>>>{to, tree}));
+}
+
 /// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
-/// one.
+/// one. Memory of the run, which tasks share, gets a copy.
 template <class E, class... Parts>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
-  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::user) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::run) {
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(to.features)), to.features, to.tokens};
+    lower_to(p, whole, node);
+    return add_copy(p, to, whole.at);
+  }
   std::int64_t first = 0;
   const auto lower_part = [&](auto const& part) {
     const std::int64_t features = expr::extent_of(part).features;
@@ -145,12 +159,8 @@ template <class E, std::size_t Parts, class Value> struct TESSERA_STATEMENT spli
     std::int64_t first = 0;
     for (panel_slice<E> const& part : parts) {
       if (part.features() == 0) continue;
-      step_draft s("elementwise", cut::panels);
-      const panels_to<E> to{s.writes(by_panel(part)), part.features(), tokens};
-      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
-      s.tiles = whole.panels();
-      const auto tree = source<tree::panel<E>>(from);
-      p.add(s, to.finished(elementwise_body<E, std::remove_const_t<decltype(tree)>>{to, tree}));
+      add_copy<E>(p, {by_panel(part), part.features(), tokens},
+                  features_from<E>(whole.at, first, part.features()));
       first += part.features();
     }
   }
