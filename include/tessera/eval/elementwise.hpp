@@ -58,7 +58,7 @@ template <class E, class Tree> struct tokens_body {
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, 0, 1, live, d);
-    d.write({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, live));
   }
 };
 
@@ -124,7 +124,7 @@ template <class E, class Tree> struct values_body {
 
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({to.owner, place_of(to, t), of.size(t) * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, of.size(t)));
   }
 };
 
@@ -166,7 +166,7 @@ template <class T, class Tree> struct panel_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, rows, tokens_of(t.index, tokens), d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 
@@ -192,7 +192,7 @@ template <class T, class Tree> struct value_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 

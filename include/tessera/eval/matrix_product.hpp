@@ -57,10 +57,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
 
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C));
     d.read(blocks_of_lines(a, a_index, l, Rows * Inner * sizeof(A)));
-    d.write(written);
-    if (accumulates) d.read(written);
+    d.write(blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)));
+    if (accumulates) d.read(d.writes.back());
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
     for (int line = l.first; line < l.last; ++line) {
       const auto stored = result.index.line(line).all_columns();
@@ -73,9 +72,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
           }
       }
     }
-    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(B);
+    constexpr std::int64_t block = Inner * Cols;
     for (std::size_t slot = 0; slot < read.size(); ++slot)
-      if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+      if (read[slot]) d.read(elements_of<B>(b, 0, std::int64_t(slot) * block, block));
   }
 };
 

@@ -106,6 +106,18 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
+/// The same of a panel of an operand.
+template <class E>
+touched_bytes part_of_panel(operand const& o, std::int64_t panel, std::int64_t first, std::int64_t last,
+                            int tokens) {
+  return part_of_panel<E>(o.owner, o.at + o.stride * std::size_t(panel), first, last, tokens);
+}
+/// The bytes of `count` elements from `first` on, in range `position` of an operand.
+template <class E>
+touched_bytes elements_of(operand const& o, std::int64_t position, std::int64_t first, std::int64_t count) {
+  return {o.owner, o.at + o.stride * std::size_t(position) + std::uintptr_t(first) * sizeof(E),
+          count * std::int64_t(sizeof(E))};
+}
 /// Where the tile's part of an operand begins: the address or offset in touched_bytes.
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
@@ -120,7 +132,7 @@ template <element E> struct panels_to {
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
   E* panel(tile const& t) const { return t.address<E>(at); }
   touched_bytes part(tile const& t, range of) const {
-    return part_of_panel<E>(at.owner, place_of(at, t), of.first, of.last, tokens_of(t.index, tokens));
+    return part_of_panel<E>(at, t.index, of.first, of.last, tokens_of(t.index, tokens));
   }
 
   // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are

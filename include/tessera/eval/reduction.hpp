@@ -37,7 +37,7 @@ template <class E, class Op, class Tree> struct fold_body {
     return {on(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
-    return {to.owner, place_of(to, t), tokens * std::int64_t(sizeof(E))};
+    return elements_of<E>(to, t.index, 0, tokens);
   }
 };
 /// A sum over the tokens of a panel, in the accumulator: a row for each panel.
@@ -50,8 +50,7 @@ template <class T, class Tree> struct token_sum_body {
     return {on(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
-    return {to.owner, place_of(to, t) + std::uintptr_t(features.first) * sizeof(T),
-            features.size() * std::int64_t(sizeof(T))};
+    return elements_of<T>(to, t.index, features.first, features.size());
   }
 };
 
@@ -114,12 +113,11 @@ template <class E> struct row_sum_body {
     for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
   }
   void describe(tile const& t, task_description& d) const {
-    d.read({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T), size(t) * std::int64_t(sizeof(T)),
-            panels, std::int64_t(rows.stride)});
-    const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
-                                size(t) * std::int64_t(sizeof(E))};
-    d.write(written);
-    if (accumulates) d.read(written);
+    touched_bytes of_rows = elements_of<T>(rows, 0, first(t), size(t));
+    of_rows.count = panels, of_rows.stride = std::int64_t(rows.stride);
+    d.read(of_rows);
+    d.write(elements_of<E>(to, 0, first(t), size(t)));
+    if (accumulates) d.read(d.writes.back());
   }
 };
 

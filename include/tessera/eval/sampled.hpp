@@ -111,16 +111,14 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, result.rows);
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
     std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
         if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
         const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
-        const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
-        d.write(block);
-        if (accumulates) d.read(block);
+        d.write(elements_of<T>(to, 0, slot * Block::elements, Block::elements));
+        if (accumulates) d.read(d.writes.back());
         ++multiplied;
       }
     }
@@ -155,9 +153,8 @@ template <class E, class From> struct padding_body {
                                                                   features, live, 0);
   }
   void describe(tile const& t, task_description& d) const {
-    d.read(part_of_panel<From>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
-                             panel_tokens));
+    d.read(part_of_panel<From>(from, t.index, 0, features, tokens_of(t.index, tokens)));
+    d.write(part_of_panel<E>(to, t.index, 0, round_up<std::int64_t>(features, granule), panel_tokens));
   }
 };
 

@@ -85,15 +85,12 @@ struct describe_parts {
   }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
-    constexpr auto bytes = std::int64_t(sizeof(E));
-    operand const& o = leaf.from;
-    const std::uintptr_t at = place_of(o, of);
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
-      read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+      read_once(d, part_of_panel<E>(leaf.from, of.index, first, last, tokens));
     else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
-      read_once(d, {o.owner, at, tokens * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, 0, tokens));
     else
-      read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, first, last - first));
   }
 };
 /// Describes the reads of a tree at features [first, last) and `tokens` tokens of a panel, or at values

@@ -38,9 +38,9 @@ template <class E> operand rows_by_panel(token_rows<E> const& rows) {
 template <class E>
 touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const& t, std::int64_t first,
                            std::int64_t last, int tokens) {
-  constexpr auto bytes = std::int64_t(sizeof(E));
-  return {rows.owner, place_of(rows, t) + std::uintptr_t(first * bytes), (last - first) * bytes, tokens,
-          stride * bytes};
+  touched_bytes part = elements_of<E>(rows, t.index, first, last - first);
+  part.count = tokens, part.stride = stride * std::int64_t(sizeof(E));
+  return part;
 }
 
 /// A tensor is written past the caches if it is larger than a core's share of the last one.
@@ -157,7 +157,7 @@ template <class E> struct to_rows_body {
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
-    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, live));
+    d.read(part_of_panel<E>(from, t.index, 0, features, live));
     d.write(part_of_rows<E>(rows, stride, t, 0, features, live));
   }
 };

@@ -60,11 +60,10 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
             copy + index.place_of(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index.with_gaps(0), lines, weights, block_bytes);
-    d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-             (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+    const std::int64_t first = index.place_of(lines.first), last = index.place_of(lines.last);
+    describe_blocks(d, index.with_gaps(0), lines, weights, Block::elements * std::int64_t(sizeof(W)));
+    d.write(elements_of<W>(to, 0, first * Block::elements, (last - first) * Block::elements));
   }
 };
 
@@ -82,10 +81,10 @@ template <class W, class LineBlock> struct row_offsets_body {
           t.address<std::int32_t>(to) + std::int64_t(i) * LineBlock::rows);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t line_bytes = LineBlock::rows * sizeof(std::int32_t);
     const range lines = index.lines_of_part(int(t.index), tiles);
     describe_blocks(d, index, lines, weights, LineBlock::elements * std::int64_t(sizeof(W)));
-    d.write({to.owner, to.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    d.write(elements_of<std::int32_t>(to, 0, std::int64_t(lines.first) * LineBlock::rows,
+                                      std::int64_t(lines.size()) * LineBlock::rows));
   }
 };
 
@@ -107,10 +106,8 @@ template <class T, class W> struct nonzeros_body {
   }
   void describe(tile const& t, task_description& d) const {
     const range now = lines(t);
-    const auto first = std::uintptr_t(index.blocks_before(now.first));
-    const std::int64_t count = index.blocks(now.first, now.last);
     describe_blocks(d, index, now, weights, sizeof(W));
-    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+    d.write(elements_of<T>(to, 0, index.blocks_before(now.first), index.blocks(now.first, now.last)));
   }
 };
 

@@ -30,9 +30,9 @@ template <class Value, class Block>
 touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
   const std::int64_t at =
       (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
-  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
-          Block::cols * std::int64_t(sizeof(Value)), some.size(),
-          Block::elements * std::int64_t(sizeof(Value))};
+  touched_bytes row = elements_of<Value>(table, 0, at, Block::cols);
+  row.count = some.size(), row.stride = Block::elements * std::int64_t(sizeof(Value));
+  return row;
 }
 
 /// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
@@ -87,7 +87,7 @@ template <class T, class Value, class Block> struct row_scattering_body {
       d.read(d.writes.back());
     }
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+      d.read(part_of_panel<T>(y, panel, column * Block::cols,
                               std::min<std::int64_t>(features, (column + 1) * Block::cols),
                               tokens_of(panel, tokens)));
   }

@@ -53,8 +53,7 @@ struct product_runs {
     return {products.owner, products.at + std::uintptr_t(begin * block_bytes), (end - begin) * block_bytes};
   }
   touched_bytes starts_of(std::int64_t first, std::int64_t count) const {
-    constexpr std::int64_t each = sizeof(std::int64_t);
-    return {starts.owner, starts.at + std::uintptr_t(first * each), count * each};
+    return elements_of<std::int64_t>(starts, 0, first, count);
   }
 };
 
@@ -86,15 +85,14 @@ template <class A, class B, int Rows, int Inner, int Cols> struct outer_products
   void describe(tile const& t, task_description& d) const {
     const std::vector<std::int64_t> starts = runs.all_starts();
     const range now = columns_of(t);
-    constexpr std::int64_t a_bytes = Rows * Inner * sizeof(A), b_bytes = Inner * Cols * sizeof(B);
     for (int k = now.first; k < now.last; ++k) {
       const kernels::block_line column = columns.line(k);
       const int width = runs.b.line(k).count;
       if (column.count == 0 || width == 0) continue;
-      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, b_bytes));
+      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, Inner * Cols * sizeof(B)));
       for (int p = 0; p < column.count; ++p) {
         const std::int64_t slot = column.slot(p);
-        d.read({a.owner, a.at + std::uintptr_t(slot * a_bytes), a_bytes});
+        d.read(elements_of<A>(a, 0, slot * (Rows * Inner), Rows * Inner));
         d.read(runs.starts_of(slot, 1));
         d.write(runs.run_bytes(starts, slot, slot + 1, Rows * Cols * sizeof(T)));
       }
@@ -125,13 +123,12 @@ template <class C, int Rows, int Cols> struct merge_body {
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
     const std::int64_t first = runs.a.blocks_before(l.first), last = runs.a.blocks_before(l.last);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)),
-                        read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
+    const touched_bytes read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
     d.read(read);
     for (int line = l.first; line < l.last; ++line) d.read(runs.starts_of(runs.a.blocks_before(line), 1));
     d.operations += read.bytes / std::int64_t(sizeof(T));
-    d.write(written);
-    if (accumulates) d.read(written);
+    d.write(blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)));
+    if (accumulates) d.read(d.writes.back());
   }
 };
 

@@ -99,8 +99,8 @@ template <class T> struct rotary_body {
   void describe(tile const& t, task_description& d) const {
     const range h = part_of(heads, t.part, t.parts);
     const std::int64_t size = positions->head_size();
-    d.write(part_of_panel<T>(x.owner, place_of(x, t), h.first * size, h.last * size,
-                             tokens_of(t.index, layout->tokens())));
+    d.write(
+        part_of_panel<T>(x, t.index, h.first * size, h.last * size, tokens_of(t.index, layout->tokens())));
     d.read(d.writes.back());
   }
 
