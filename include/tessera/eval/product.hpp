@@ -119,6 +119,7 @@ TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To
   of.group_lines = kernels::nonzeros<T>::group;
   cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
   body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
+  made.of.index = of.index.in_order();
   const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                               std::is_same_v<typename Types::result, T> && !reads_result;
   made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
