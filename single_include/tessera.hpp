@@ -110,6 +110,9 @@ static_assert(sizeof(0.1) == sizeof(double),
 #define TESSERA_LIFETIMEBOUND
 #endif
 
+/// Before the name of a statement's type: who forgets to give it to run is warned.
+#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
+
 /// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
@@ -209,8 +212,8 @@ enum class random_purpose : std::uint32_t {
   noise
 };
 
-/// What tells random choices of one purpose apart: the name of what they are for, as a parameter's in its
-/// model ("block.3.mlp.up.weight"), of which the key is content_hash, or a number.
+/// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
+/// the model, such as "block.3.mlp.up.weight".
 struct random_key {
   std::uint64_t value = 0;
 
@@ -337,21 +340,21 @@ template <class T> class array_ref {
 #include <cstdio>
 #include <string>
 
-// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
-// to compile, and every header includes this one.
+// Numbers as text, whatever the locale. std::to_chars would do, but its header takes long to compile, and
+// every header includes this one.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
+/// `number` with at most `digits` significant digits, as "%g" of printf writes it.
 std::string general_text(double number, int digits);
-/// `number` with so many digits after the point, as "%f" of printf writes it.
+/// `number` with `digits` digits after the point, as "%f" of printf writes it.
 std::string fixed_text(double number, int digits);
 
 #ifdef TESSERA_BODY
 
 namespace detail {
 
-/// What printf wrote, with a point where the locale has another character, of one byte or several.
+/// The text that printf wrote, with a point where the locale has another character, of one byte or several.
 TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {
@@ -682,17 +685,16 @@ struct tensor_memory {
   inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
 
-/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
-/// and changes to which stay its own.
+/// How values that cannot be borrowed are treated: an error, or a copy, which tensor_memory::copied counts.
+/// Who writes the copy does not change the values of the owner.
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
 std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
-/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
-/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
-/// than a core keeps translations of.
+/// and written, at any of them: the array has memory, with zeros, up to the next multiple of 64 bytes. Large
+/// arrays ask the system for huge pages: a deep panel would else need more pages of 4 KiB than the TLB holds.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -710,10 +712,10 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
-  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
-  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
-  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
-  /// if it cannot be borrowed. Copies of this array own their values.
+  /// `size` values that another owns, and keeps for longer than this array; values from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros behind its values up to the next multiple. Throws
+  /// shape_error if it is shorter than `used`, ends behind that multiple, or has another value there;
+  /// option_error if it cannot be borrowed. Copies of this array own their values.
   TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
                                          borrowing how = borrowing::strict) {
     const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
@@ -784,7 +786,8 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
+  // Arrays share no 256 bytes, the unit of accounts, which therefore do not depend on addresses
+  // (ipu/runs/homes.hpp).
   static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
     return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
@@ -1205,7 +1208,7 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
-/// A CPU by what decides about its engines: its maker, and those that it has.
+/// The maker of a CPU and the engines that the CPU has: both decide which engine multiplies.
 struct cpu_model {
   char const* name;  // as in -march
   cpu_family family;
@@ -1401,7 +1404,7 @@ struct block_product {
 ///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
 ///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
-///   products        those of them that have blocks
+///   products        the products of weights in blocks among them, by the size of the block
 ///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
 ///   panel           of tokens, or -1
 ///   streams         whether the reads may arrive piece by piece, in the order of the panels
@@ -1460,7 +1463,8 @@ class phase {
 };
 
 /// An executor that looks at the tasks of a run before it runs them: it gets all phases in their order, calls
-/// compute for each task once, and begins a phase when those before are done. It may throw before the first.
+/// compute for each task once, and begins a phase when the phases before are done. It may throw before the
+/// first.
 template <class E>
 concept phase_executor = requires(E& e, array_ref<phase> phases) { e.run(phases); };
 
@@ -2168,7 +2172,7 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
-// Of 8 bits, declared for what the compiler says about them without their header.
+// Of 8 bits, declared so that the compiler's message names their header to a program without it.
 class int8;
 template <int ExponentBits> class float8;
 using float8_e4m3 = float8<4>;
@@ -2177,8 +2181,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include
-                        // <tessera/statements/quantised.hpp>
+  element_traits<T>();  // of 8 bits: after #include <tessera/statements/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
@@ -2205,6 +2208,9 @@ template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature,
 #ifndef TESSERA_SINGLE_CORE_EXPRESSION
 #define TESSERA_SINGLE_CORE_EXPRESSION
 #include <type_traits>
+
+/// Of the type of a statement: one that no run gets is a warning.
+#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -2585,6 +2591,15 @@ struct extent {
   std::int64_t block_rows = -1, block_cols = -1;
   pattern const* stored = nullptr;
 };
+inline constexpr struct {
+  char const* name;
+  std::int64_t extent::* size;
+} extent_sizes[] = {{"features", &extent::features},
+                    {"tokens", &extent::tokens},
+                    {"rows", &extent::rows},
+                    {"columns", &extent::cols},
+                    {"rows in a block", &extent::block_rows},
+                    {"columns in a block", &extent::block_cols}};
 
 /// The size of a tensor, and of a matrix its pattern, by which it is known that it has not changed.
 struct tensor_size {
@@ -2708,8 +2723,6 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
-
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 extent join(const char* operation, extent const& a, extent const& b);
 
@@ -2765,22 +2778,15 @@ TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_si
                             ") now: write the statement behind the change"));
 }
 
-TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                            std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
-
 TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
+  extent both;
+  for (auto const& [name, size] : extent_sizes) {
+    if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
+      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name,
+                                " but the right side has ", b.*size));
+    both.*size = a.*size >= 0 ? a.*size : b.*size;
+  }
+  both.stored = a.stored ? a.stored : b.stored;
   if (a.stored && b.stored && !(*a.stored == *b.stored))
     throw shape_error(message("[", operation, "] the matrices store different blocks (",
                               a.stored->blocks() == b.stored->blocks()
@@ -3033,7 +3039,7 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
-/// Indices, none negative, read two by two: the number of loads bounds what gathers and scatters.
+/// Indices, none negative, read two by two: gathers and scatters are as fast as their loads.
 struct index_pair {
   std::uint32_t first, second;
 };
@@ -3168,9 +3174,9 @@ using namespace detail;
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
-/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 eight
-/// operations for float, half of those of ops::exponential: the fraction is exact, scaling rounds its
-/// exponent down by itself, and nothing has to be done about the ends of the range.
+/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 it takes eight
+/// operations for float, half as many as ops::exponential: the fraction is exact, scaling rounds its exponent
+/// down by itself, and nothing has to be done about the ends of the range.
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch> x) {
 #ifdef __AVX512DQ__
   if constexpr (std::is_same_v<T, float> && sizeof(reg<T, Arch>) == 64) {
@@ -3306,7 +3312,7 @@ struct exponential {
 
 /// e^x for x ≤ 0 as 2^(x log₂ e), of registers only: with AVX-512 half the operations of `exponential`. Its
 ///   relative error grows with |x|, while e^x becomes small: within 2e-7 of e^x for float.
-struct decay {
+struct exponential_of_negative {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
@@ -3756,8 +3762,8 @@ namespace detail {
 /// Constants of log x = k ln 2 + log m, m = 2^-k x from √½ to √2, and log m = 2 (s + s³/3 + s⁵/5 + …),
 /// s = (m - 1) / (m + 1), |s| ≤ 0.1716 (Abramowitz, Stegun 1972, 4.1.27).
 ///   root_half      the bits of √½
-///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
-///                  numbers is exact
+///   upper_half     the sign, the exponent, and half of the bits of the mantissa: a product of two numbers
+///                  that have no more is exact
 ///   coefficients   1/5, 1/7, …; the first term left out is 0.1 ulp of the power
 template <class T> struct logarithm_constants;
 
@@ -4049,27 +4055,27 @@ concept elementwise_operands = expr::operand<A> && expr::operand<B> && (expressi
 template <class A, class B>
 concept elementwise_factors = elementwise_operands<A, B> && expr::held<A>::laid_over != domain::blocks;
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator+(A&& a, B&& b) {
-  return apply<ops::add>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator-(A&& a, B&& b) {
-  return apply<ops::subtract>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator/(A&& a, B&& b) {
-  return apply<ops::divide>(std::forward<A>(a), std::forward<B>(b));
-}
-/// Element by element, also of matrices.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto multiply(A&& a, B&& b) {
-  return apply<ops::multiply>(std::forward<A>(a), std::forward<B>(b));
-}
+// One function for each op of two arguments. Comparisons are 1 where they hold and 0 elsewhere; `multiply`
+// goes element by element, also through matrices.
+#define TESSERA_FUNCTION(name, op, first, second)                                                        \
+  template <class A, class B>                                                                            \
+    requires elementwise_operands<A, B>                                                                  \
+  auto name(A&& a, B&& b) {                                                                              \
+    return apply<ops::op>(std::forward<decltype(first)>(first), std::forward<decltype(second)>(second)); \
+  }
+TESSERA_FUNCTION(operator+, add, a, b)
+TESSERA_FUNCTION(operator-, subtract, a, b)
+TESSERA_FUNCTION(operator/, divide, a, b)
+TESSERA_FUNCTION(multiply, multiply, a, b)
+TESSERA_FUNCTION(max, maximum, a, b)
+TESSERA_FUNCTION(min, minimum, a, b)
+TESSERA_FUNCTION(pow, power, a, b)
+TESSERA_FUNCTION(operator<, less, a, b)
+TESSERA_FUNCTION(operator>, less, b, a)
+TESSERA_FUNCTION(operator>=, greater_equal, a, b)
+TESSERA_FUNCTION(operator<=, greater_equal, b, a)
+#undef TESSERA_FUNCTION
+
 template <class A, class B>
   requires(elementwise_factors<A, B> ||
            (elementwise_operands<A, B> && std::is_arithmetic_v<std::remove_cvref_t<B>>))
@@ -4078,47 +4084,9 @@ auto operator*(A&& a, B&& b) {
 }
 template <expression A> auto operator-(A&& a) { return apply<ops::negate>(std::forward<A>(a)); }
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto max(A&& a, B&& b) {
-  return apply<ops::maximum>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto min(A&& a, B&& b) {
-  return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
-}
-/// a^b
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto pow(A&& a, B&& b) {
-  return apply<ops::power>(std::forward<A>(a), std::forward<B>(b));
-}
 /// x, but at least `low` and at most `high`.
 template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
   return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));
-}
-
-// Comparisons are 1 where they hold and 0 elsewhere.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<B>(b), std::forward<A>(a));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<B>(b), std::forward<A>(a));
 }
 /// a where the condition is not 0, b elsewhere: `where(x > 0, x, 0.1 * x)`
 template <expression Condition, expr::operand A, expr::operand B>
@@ -4268,6 +4236,17 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
   }
 }
 
+template <matrix Matrix> auto factor_of(Matrix&& a) {
+  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
+}
+template <class Leaf>
+  requires(matrix<typename Leaf::tensor_type>)
+auto factor_of(transpose<Leaf> a) {
+  return factor<Leaf, true>{std::move(a.of)};
+}
+template <class T>
+concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
+
 template <class A, class B> auto make_matrix_product(A a, B b) {
   static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
   if (a.cols() != b.rows())
@@ -4334,27 +4313,8 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <class Leaf, expr::matrix B>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(expr::transpose<Leaf> a, B&& b) {
-  return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <expr::matrix A, class Leaf>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(A&& a, expr::transpose<Leaf> b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<Leaf, true>{std::move(b.of)});
-}
-template <class A, class B>
-  requires(expr::matrix<typename A::tensor_type> && expr::matrix<typename B::tensor_type>)
-auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
-  return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
-                                   expr::factor<B, true>{std::move(b.of)});
+template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
+  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
@@ -4569,8 +4529,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// `destination = value`, or `destination += value`: computed by `run`.
-template <tensor Destination, class Value, bool Accumulates>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
+template <tensor Destination, class Value, bool Accumulates> struct TESSERA_STATEMENT statement {
   using statement_tag = void;
   static constexpr bool writes_view = tensor_view<Destination>;
   std::conditional_t<writes_view, Destination, Destination*> place;
@@ -4587,8 +4546,6 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     }
   }
 };
-
-void check_size(const char* what, std::int64_t to, std::int64_t from);
 
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
@@ -4703,18 +4660,11 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
 
 namespace expr {
 
-TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
-
 TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
+  for (auto const& [name, size] : extent_sizes)
+    if (from.*size >= 0 && to.*size != from.*size)
+      throw shape_error(message("[=] the destination has ", to.*size, " ", name, " but the expression ",
+                                from.*size, to.*size > 0 ? "" : ": if it is a gradient, nobody wants it"));
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
                               " blocks but the expression ", from.stored->blocks(),
@@ -4763,7 +4713,7 @@ constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size
 #include <cstddef>
 #include <cstdint>
 
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, which memory it reads and
 // writes, and a body, of a type for each kind of step, that computes a tile and describes it.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
@@ -4969,7 +4919,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int64_t first;              // blocks, or gaps, before this line in memory
   std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
@@ -5015,7 +4965,7 @@ class block_index {
   /// Blocks stored by the lines before line i; i may be the number of lines.
   std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
   /// Where line i begins in memory, in blocks; i may be the number of lines.
-  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * gap_; }
   std::int64_t blocks(int first_line, int last_line) const {
     return blocks_before(last_line) - blocks_before(first_line);
   }
@@ -5050,13 +5000,13 @@ class block_index {
   }
   /// Whether some block is absent: single elements are then multiplied by ordered_product.
   bool is_sparse() const { return starts_ != nullptr; }
-  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  /// Whether lines are of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for so many more blocks after each in memory.
-  block_index with_room(int blocks) const {
-    block_index roomy = *this;
-    roomy.room_ = blocks;
-    return roomy;
+  /// The same lines, with a gap of `blocks` blocks behind each in memory.
+  block_index with_gaps(int blocks) const {
+    block_index spread = *this;
+    spread.gap_ = blocks;
+    return spread;
   }
   /// The index of a copy of the blocks in the order of the lines.
   block_index in_order() const {
@@ -5073,7 +5023,7 @@ class block_index {
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
   std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0, room_ = 0;
+  int lines_ = 0, width_ = 0, gap_ = 0;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
@@ -5095,10 +5045,12 @@ class plan;
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
 
-/// A tensor that each tile may read or write everywhere.
+/// Memory of the user, or a tensor, that each tile may read or write everywhere.
+inline operand everything(void const* at, std::size_t bytes) {
+  return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
+}
 template <class Tensor> operand all_of(Tensor const& tensor) {
-  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          footprint::everything};
+  return everything(tensor.data(), tensor.size_bytes());
 }
 /// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
 template <class Tensor> operand by_panel(Tensor const& tensor) {
@@ -5149,24 +5101,6 @@ inline range granules_of(std::int64_t features, int part, int parts) {
   return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
 }
 
-/// The destination of a step over panels: `features` features, or a number for each token.
-template <element E> struct panels_to {
-  operand at;
-  std::int64_t features, tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-
-  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
-  // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
-  static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> Body const& finished(Body const& body) const { return body; }
-};
-template <element E> struct tokens_to {
-  operand at;
-  std::int64_t tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-};
-
 /// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
 /// its own.
 template <class E> std::size_t panel_bytes(std::int64_t features) {
@@ -5194,11 +5128,73 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
+/// part_of_panel of a panel of an operand.
+template <class E>
+touched_bytes part_of_panel(operand const& o, std::int64_t panel, std::int64_t first, std::int64_t last,
+                            int tokens) {
+  return part_of_panel<E>(o.owner, o.at + o.stride * std::size_t(panel), first, last, tokens);
+}
+/// The bytes of `count` elements from `first` on, in range `position` of an operand.
+template <class E>
+touched_bytes elements_of(operand const& o, std::int64_t position, std::int64_t first, std::int64_t count) {
+  return {o.owner, o.at + o.stride * std::size_t(position) + std::uintptr_t(first) * sizeof(E),
+          count * std::int64_t(sizeof(E))};
+}
 /// Where the tile's part of an operand begins: the address or offset in touched_bytes.
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
 void read_once(task_description& d, touched_bytes const& bytes);
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+  E* panel(tile const& t) const { return t.address<E>(at); }
+  touched_bytes part(tile const& t, range of) const {
+    return part_of_panel<E>(at, t.index, of.first, of.last, tokens_of(t.index, tokens));
+  }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  panels_to const& computed_at() const { return *this; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> auto finished(Body const& body) const;
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// The body of a step over panels of its destination, or over parts of their features. Of has
+///   destination()            a panels_to
+///   features_of(tile)        the features of a tile
+///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
+///   describe(tile, d)        the reads and the work
+template <class Of> struct panel_body {
+  Of of;
+
+  void compute(tile const& t) const noexcept {
+    auto const& to = of.destination();
+    auto* const panel = to.panel(t);
+    of.compute_at(t, panel);
+    clear_padding(to.at, to.features, panel, t);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.describe(t, d);
+    d.write(of.destination().part(t, of.features_of(t)));
+  }
+};
+
+template <element E> template <class Body> auto panels_to<E>::finished(Body const& body) const {
+  if constexpr (requires { body.compute(tile{}); })
+    return body;
+  else
+    return panel_body<Body>{body};
+}
 
 #ifdef TESSERA_BODY
 
@@ -5958,10 +5954,9 @@ template <element Element, domain Axis> class axis_vector {
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
   /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
-  /// of its own, and so has what another vector is assigned to.
-  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
-  ///   or
-  ///          of a panel's tokens
+  /// of its own, and so has this vector after another vector was assigned to it.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
+  ///          or of 64 tokens
   /// Throws as block_sparse_matrix::over.
   TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
                                        borrowing how = borrowing::strict) {
@@ -6295,7 +6290,8 @@ template <> struct lane<bfloat16> {
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Converted by the instructions for it, which neither take subnormal numbers of two bytes for zero nor make
-/// them so, or by integer arithmetic. Never multiplied as they are: sums of float16 would not be a float's.
+/// them so, or by integer arithmetic. No SIMD instruction multiplies them, since sums of float16 would not be
+/// a float's; AMX does, into sums of float.
 template <> struct lane<float16> {
   using stored = pair<float16>;
 
@@ -6885,15 +6881,12 @@ struct describe_parts {
   }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
-    constexpr auto bytes = std::int64_t(sizeof(E));
-    operand const& o = leaf.from;
-    const std::uintptr_t at = place_of(o, of);
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
-      read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+      read_once(d, part_of_panel<E>(leaf.from, of.index, first, last, tokens));
     else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
-      read_once(d, {o.owner, at, tokens * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, 0, tokens));
     else
-      read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, first, last - first));
   }
 };
 /// Describes the reads of a tree at features [first, last) and `tokens` tokens of a panel, or at values
@@ -7410,6 +7403,9 @@ pattern operator&(pattern const& a, pattern const& b);
 /// The blocks that a stores and b does not (difference).
 pattern operator-(pattern const& a, pattern const& b);
 
+/// Whether a stores all blocks of `part`, a pattern of its grid. Throws shape_error if the grids differ.
+bool stores_all(pattern const& a, pattern const& part);
+
 /// Block (j, i) for every block (i, j) of p.
 pattern transposed(pattern const& p);
 
@@ -7482,6 +7478,16 @@ TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
+}
+
+TESSERA_BODY bool stores_all(pattern const& a, pattern const& part) {
+  detail::check_same_grid("stores_all", a, part);
+  if (a.is_dense() || a.serial() == part.serial()) return true;
+  for (int i = 0; i < a.block_rows(); ++i) {
+    const auto all = a.row(i), some = part.row(i);
+    if (!std::includes(all.begin(), all.end(), some.begin(), some.end())) return false;
+  }
+  return true;
 }
 
 TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {
@@ -7617,8 +7623,8 @@ void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&
 }
 
 /// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
-/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
-/// overtakes another, so none reaches a slot whose block has still to move.
+/// array: first the blocks that move down, ascending, then the blocks that move up, and the zeros,
+/// descending. No block overtakes another, so none reaches a slot whose block has still to move.
 template <class Move, class Clear>
 void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
   for_each_change<slot_order::ascending>(
@@ -7769,9 +7775,9 @@ template <element Element, class Block = void> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
-  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
-  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
-  /// or a pattern with another number of blocks: see borrows.
+  /// A matrix over values that another owns, and keeps for longer: the blocks of `stored`, each row by row.
+  /// Statements write them. A copy has values of its own, and so has this matrix after another matrix, or a
+  /// pattern with another number of blocks, was assigned to it: see borrows.
   /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
   ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
   /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
@@ -7794,7 +7800,7 @@ template <element Element, class Block = void> class block_sparse_matrix {
     return over(lent, rows, cols,
                 tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
   }
-  /// Whether the values are those that `over` was given.
+  /// Whether the values are in the memory that `over` was given.
   bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>
@@ -8017,32 +8023,21 @@ namespace eval {
 // ---- over panels ----
 
 /// y = tree, over the features of a panel. A part of a panel is a range of granules.
-template <class E, class Tree> struct panels_body {
-  operand to;
-  std::int64_t features, tokens;
+template <class E, class Tree> struct elementwise_body {
+  panels_to<E> to;
   Tree tree;
 
-  operand const& destination() const { return to; }
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
-
-  void compute(tile const& t) const noexcept {
-    E* const y = t.address<E>(to);
-    compute_at(t, y);
-    clear_padding(to, features, y, t);
-  }
-  /// With the panel of the result at y.
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
     const auto on_panel = on(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
-        on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
+        on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
-
   void describe(tile const& t, task_description& d) const {
     const range f = features_of(t);
-    const int live = tokens_of(t.index, tokens);
-    describe_reads(tree, t, f.first, f.last, live, d);
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+    describe_reads(tree, t, f.first, f.last, tokens_of(t.index, to.tokens), d);
   }
 };
 
@@ -8061,7 +8056,7 @@ template <class E, class Tree> struct tokens_body {
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, 0, 1, live, d);
-    d.write({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, live));
   }
 };
 
@@ -8074,8 +8069,7 @@ template <class E, class To, class Node> TESSERA_COLD void add_elementwise(plan&
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
   to.cut(p, s.most_parts, [&](int part, int parts) { return granules_of(to.features, part, parts); });
-  p.add(s, to.finished(panels_body<E, std::remove_const_t<decltype(tree)>>{to.computed_in(), to.features,
-                                                                           to.tokens, tree}));
+  p.add(s, to.finished(elementwise_body<E, std::remove_const_t<decltype(tree)>>{to.computed_at(), tree}));
 }
 
 template <class E, class Node>
@@ -8128,7 +8122,7 @@ template <class E, class Tree> struct values_body {
 
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({to.owner, place_of(to, t), of.size(t) * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, of.size(t)));
   }
 };
 
@@ -8170,7 +8164,7 @@ template <class T, class Tree> struct panel_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, rows, tokens_of(t.index, tokens), d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 
@@ -8196,7 +8190,7 @@ template <class T, class Tree> struct value_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 
@@ -8278,19 +8272,20 @@ TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& to
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What an engine does in W·x, where it differs: those of quads and AMX stand in headers of their own.
+/// The policy of an engine: where engines differ in W·x. The policies of quads and AMX have their own
+/// headers.
 ///   exists<E, Arch>       it is compiled in for elements E, in registers of an instruction set
 ///   fits<Shape, Arch>     it multiplies blocks of a shape, as lines have them
-///   blocks_beside<Shape>  the blocks of a line that it multiplies at once: a step before puts them side by
-///   side offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a
-///   step before
-///                         computes
+///   blocks_beside<Shape>  the blocks of a line that it multiplies at once; a step before puts them side by
+///                         side
+///   offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a step
+///                         before computes
 ///   unrolls_blocks        the steps of a block are written out
 ///   prepare<Arch>(…)      brings features [first, last) of x into the form that it multiplies
 ///   begin_sum<Arch>(…)    the value at which the sums of a row begin
 template <engine Which> struct engine_policy;
 
-/// Of engines that multiply numbers, or pairs of them, lane by lane.
+/// The policy of engines that multiply numbers, or pairs of them, lane by lane.
 struct lane_policy {
   template <class Shape> static constexpr int blocks_beside = 1;
   static constexpr bool offsets_x = false, unrolls_blocks = false;
@@ -8379,7 +8374,7 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 #include <type_traits>
 
 // Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
-// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
+// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ that gives its
 // bits, and name registers by number:
 //   unit(shapes)                          all registers get their shapes
 //   zero<Register>()
@@ -8387,9 +8382,9 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() is the same of
-// float16; multiply_add<Sums, Left, Right, int8>() is of (rows, depth) and (depth / 4, columns, 4), and sums
-// in integers of 32 bits.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() multiplies
+// float16; multiply_add<Sums, Left, Right, int8>() multiplies (rows, depth) by (depth / 4, columns, 4), and
+// sums in integers of 32 bits.
 
 namespace tessera { inline namespace TESSERA_ISA {
 class float16;
@@ -8706,8 +8701,8 @@ using multiplied_as = std::conditional_t<
                            engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
                        bfloat16, accumulator_t<E>>>;
 
-/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
-/// those that are compiled in and that the operation has beside `fma`.
+/// Calls use(constant) with the engine for products of elements A and B: of `fma` and the engines Of that are
+/// compiled in, the fastest on a machine.
 template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
   if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
     constexpr engine_set compiled = engines_for<A, Of...>();
@@ -8899,7 +8894,7 @@ template <class T> struct nonzeros {
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
       : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
-  /// The same for `all` nonzeros in `all_lines` lines.
+  /// Room for `all` nonzeros in `all_lines` lines.
   nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
       : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
@@ -8967,8 +8962,8 @@ template <class T> struct nonzeros {
   }
 
   /// Copies the nonzeros of a group from any other format, to number `start` and on.
-  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
-  ///                    in the features of each line; line in the group, feature in the chunk
+  ///   list(c, visit)   calls visit(line, feature, value) for the nonzeros of chunk c, in an order that is
+  ///                    ascending in the features of each line; line in the group, feature in the chunk
   template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
     const int count = std::min(group, lines - first_line);
     for (int c = 0; c < chunks; ++c) {
@@ -9593,11 +9588,10 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
             copy + index.place_of(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index.with_room(0), lines, weights, block_bytes);
-    d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-             (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+    const std::int64_t first = index.place_of(lines.first), last = index.place_of(lines.last);
+    describe_blocks(d, index.with_gaps(0), lines, weights, Block::elements * std::int64_t(sizeof(W)));
+    d.write(elements_of<W>(to, 0, first * Block::elements, (last - first) * Block::elements));
   }
 };
 
@@ -9615,10 +9609,10 @@ template <class W, class LineBlock> struct row_offsets_body {
           t.address<std::int32_t>(to) + std::int64_t(i) * LineBlock::rows);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t line_bytes = LineBlock::rows * sizeof(std::int32_t);
     const range lines = index.lines_of_part(int(t.index), tiles);
     describe_blocks(d, index, lines, weights, LineBlock::elements * std::int64_t(sizeof(W)));
-    d.write({to.owner, to.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    d.write(elements_of<std::int32_t>(to, 0, std::int64_t(lines.first) * LineBlock::rows,
+                                      std::int64_t(lines.size()) * LineBlock::rows));
   }
 };
 
@@ -9640,10 +9634,8 @@ template <class T, class W> struct nonzeros_body {
   }
   void describe(tile const& t, task_description& d) const {
     const range now = lines(t);
-    const auto first = std::uintptr_t(index.blocks_before(now.first));
-    const std::int64_t count = index.blocks(now.first, now.last);
     describe_blocks(d, index, now, weights, sizeof(W));
-    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+    d.write(elements_of<T>(to, 0, index.blocks_before(now.first), index.blocks(now.first, now.last)));
   }
 };
 
@@ -9772,7 +9764,7 @@ struct panel_prefetcher {
     }
   }
 
-  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// For `visits` visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
   /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
   static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
                                std::int64_t visits, int visit_bytes) {
@@ -9820,11 +9812,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The kernel for one panel by AMX. A register holds 16 rows of W and 32 features. Blocks of at least 16
 /// columns, and their slices of x, are loaded as they are stored: the unit takes as many cycles as a block
-/// has rows, whatever its columns, and what limits is loading x, and storing and rounding the sums. Of
+/// has rows, whatever its columns, and loading x, and storing and rounding the sums, take the time. Of
 /// narrower blocks, `beside` of a line are multiplied at once: their rows stand side by side
 /// (put_side_by_side), and their slices of x are gathered in time, because a register is not loaded before
-/// what it reads has left the store buffer. The sums of one line pass through the tree between the blocks of
-/// the next line.
+/// its bytes have left the store buffer. The sums of one line pass through the tree between the blocks of the
+/// next line.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
   using W = typename Types::weight;
@@ -9947,7 +9939,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
-  /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
+  /// Gathers the slices of the next `beside` blocks, zeros in place of blocks that the line does not have.
   template <int Columns> TESSERA_INLINE void gather() {
     for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
       for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
@@ -10079,8 +10071,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
   ///   several register blocks a line               a line's part of a chunk fits the L1
   ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
-  /// Since every chunk loads and stores the sums, there are no more than for which this is less than what is
-  /// read of x.
+  /// Since every chunk loads and stores the sums, there are no more chunks than for which these are fewer
+  /// bytes than are read of x.
   static int chunks(block_index const& index, std::int64_t depth) {
     if (index.lines() == 0) return 1;
     const std::int64_t panel = depth * feature_bytes, used = index.blocks() * block_depth / index.lines(),
@@ -10339,9 +10331,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 /// The operands and sizes that all products have.
 template <class Types, class Tree> struct product_operands {
   using T = typename Types::accumulator;
-  operand to, x;
+  panels_to<typename Types::result> to;
+  operand x;
   kernels::block_index index;
-  std::int64_t features, tokens;
   std::int64_t inner;  // features of x
   operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
   int group_lines = 1;
@@ -10356,8 +10348,8 @@ template <class Types, class Tree> struct product_operands {
   /// The features of part `part` of `parts`, in lines of `line_rows`.
   range features_of(int part, int parts, int line_rows) const {
     const range lines = index.lines_of_part(part, parts, group_lines);
-    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
-            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+    return {int(std::min<std::int64_t>(to.features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(to.features, std::int64_t(lines.last) * line_rows))};
   }
 
   /// With the panel of the result at y.
@@ -10372,15 +10364,15 @@ template <class Types, class Tree> struct product_operands {
          .y = y,
          .first_line = lines.first,
          .last_line = lines.last,
-         .rows = features,
+         .rows = to.features,
          .depth = depth(),
-         .tokens = tokens_of(t.index, tokens),
+         .tokens = tokens_of(t.index, to.tokens),
          .next = nullptr,
          .next_bytes = 0,
          .first_token = t.index * panel_tokens,
          .sums = t.address<typename Types::sum>(sums)},
         on_panel};
-    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    const bool has_next = (t.index + 1) * panel_tokens < to.tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
       const range fetched =
           part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
@@ -10390,18 +10382,17 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
+  /// Describes a tile, but for its result, for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
     using X = typename Types::activation;
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const int live = tokens_of(t.index, tokens);
+    const int live = tokens_of(t.index, to.tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x, t.index, 0, inner, live),
                      element_traits<X>::features_a_lane);
     describe_reads(tree, t, first, last, live, d);
-    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
     d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
                 Block::cols, int(sizeof(W))});
   }
@@ -10419,13 +10410,8 @@ template <class Types, class Block, class Tree> struct product_body {
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
   operand offsets;  // row_offsets, where x is offset
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
@@ -10437,10 +10423,8 @@ template <class Types, class Block, class Tree> struct product_body {
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
     if constexpr (policy::offsets_x) {
-      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
       const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
-      d.read(
-          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+      d.read(elements_of<std::int32_t>(offsets, 0, lines.first * Block::rows, lines.size() * Block::rows));
     }
   }
 };
@@ -10453,22 +10437,17 @@ template <class Types, class Tree> struct ordered_product_body {
   product_operands<Types, Tree> of;
   operand ordered;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
 
   kernels::nonzeros<T> nonzeros(tile const& t) const {
     return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
             t.address<std::byte>(ordered)};
   }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     if constexpr (std::is_same_v<Y, T>)
-      if (of.sums == of.to) a.sums = y;
+      if (of.sums == of.to.at) a.sums = y;
     kernel::run(a, nonzeros(t));
   }
   void describe(tile const& t, task_description& d) const {
@@ -10485,13 +10464,8 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   operand weights;
   kernels::block_index by_rows;  // of W
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<W const>(weights);
@@ -10543,7 +10517,7 @@ struct product_kind {
   int rows, cols;
   bool transposed = false;
   int kept = 0, group = 0;  // N:M: `kept` of `group` elements; else 0
-  // Whether a number of one byte is widened before it is multiplied by what is no integer.
+  // Whether a number of one byte is widened before it is multiplied by a number that is no integer.
   bool widens_w = false, widens_x = false;
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.
@@ -11043,7 +11017,7 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-// ---- what is multiplied ----
+// ---- the factors ----
 
 /// The product of a matrix with an x of elements X: its factors, and the facts that choose its method. Other
 /// kinds of matrix have specialisations, and overloads of add_product, of their own.
@@ -11103,7 +11077,7 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 template <class Shape, class To, class Types, class Tree>
 void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
   to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, Shape::rows); });
-  of.to = to.computed_in();
+  of.to = to.computed_at();
 }
 
 /// The step of a product of few tokens, with the blocks of W where they stand.
@@ -11127,13 +11101,14 @@ TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To
   using T = typename Types::accumulator;
   using body = ordered_product_body<Types, Tree>;
   bool reads_result = false;
-  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to.at);
   of.group_lines = kernels::nonzeros<T>::group;
   cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
   body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
+  made.of.index = of.index.in_order();
   const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                               std::is_same_v<typename Types::result, T> && !reads_result;
-  made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+  made.of.sums = sums_in_result ? of.to.at : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(made));
 }
@@ -11150,7 +11125,7 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
   operand in_order = weights;
   constexpr int beside = body::policy::template blocks_beside<line_block>;
   if constexpr (Transposed || beside > 1) {
-    of.index = of.index.with_room(beside - 1);
+    of.index = of.index.with_gaps(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }
@@ -11177,11 +11152,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
   using types = types_of<Way, all, W, X, E>;
   const kernels::block_index by_rows = index_of(matrix.pattern());
-  const product_operands<types, Tree> of{.to = to.at,
+  const product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                          .x = x,
                                          .index = index_of(matrix.pattern(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
                                          .sums = {},
                                          .tree = tree};
@@ -11201,7 +11174,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
 
 // ---- lowering ----
 
-/// Calls use.operator()<Way>() with the method `chosen`, of those that there is code for.
+/// Calls use.operator()<Way>() with the method `chosen`, one of the methods that there is code for.
 template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
   constexpr product_methods ways = methods_of(Of::kind);
   unroll<ways.count>([&](auto i) {
@@ -11280,8 +11253,8 @@ TESSERA_INLINE accumulator_t<E> const* widened(E const* from,
 }
 
 /// The product of a block of Rows x Inner and one of Inner x Cols, all in T: summed over the inner index from
-/// zero on, in its order, and then stored, or added to what is there. A register holds columns of one row, or
-/// several whole rows if they are short.
+/// zero on, in its order, and then stored, or added to the stored sums. A register holds columns of one row,
+/// or several whole rows if they are short.
 template <class T, class Arch, int Rows, int Inner, int Cols> struct block_times_block {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows_a_register =
@@ -11399,7 +11372,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The sums of one block row of a matrix at a time, in the accumulator, found by block column (Gustavson
 /// 1978). Blocks of a matrix of accumulators are summed where they stand. Single elements are summed by
-/// column: what is added to a column that is not stored is never read.
+/// column: a sum of a column that is not stored is never read.
 ///   Elements   of a block
 ///   C          the matrix's
 template <class Arch, class C, int Elements> class row_sums {
@@ -11587,10 +11560,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
 
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C));
     d.read(blocks_of_lines(a, a_index, l, Rows * Inner * sizeof(A)));
-    d.write(written);
-    if (accumulates) d.read(written);
+    d.write(blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)));
+    if (accumulates) d.read(d.writes.back());
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
     for (int line = l.first; line < l.last; ++line) {
       const auto stored = result.index.line(line).all_columns();
@@ -11603,9 +11575,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
           }
       }
     }
-    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(B);
+    constexpr std::int64_t block = Inner * Cols;
     for (std::size_t slot = 0; slot < read.size(); ++slot)
-      if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+      if (read[slot]) d.read(elements_of<B>(b, 0, std::int64_t(slot) * block, block));
   }
 };
 
@@ -11628,7 +11600,7 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   }
 }
 
-/// Throws what is wrong with the statement `to` = `product`.
+/// Throws shape_error if the statement `to` = `product` is not possible.
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {
@@ -11769,8 +11741,7 @@ template <class T, class Tree> struct token_sum {
   T* to;
 };
 
-/// Stores the sum over the lanes of each of `height` registers, or adds it to what is stored; zero behind
-/// them.
+/// Stores the sum over the lanes of each of `height` registers, or adds it to the number there; zeros follow.
 template <class Arch, class T, class Register>
 [[gnu::noinline]] void store_token_sums(Register* registers, int height, T* to, bool adds) {
   constexpr int lanes = simd::lanes<T, Arch>;
@@ -11910,7 +11881,7 @@ template <class E, class Op, class Tree> struct fold_body {
     return {on(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
-    return {to.owner, place_of(to, t), tokens * std::int64_t(sizeof(E))};
+    return elements_of<E>(to, t.index, 0, tokens);
   }
 };
 /// A sum over the tokens of a panel, in the accumulator: a row for each panel.
@@ -11923,8 +11894,7 @@ template <class T, class Tree> struct token_sum_body {
     return {on(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
-    return {to.owner, place_of(to, t) + std::uintptr_t(features.first) * sizeof(T),
-            features.size() * std::int64_t(sizeof(T))};
+    return elements_of<T>(to, t.index, features.first, features.size());
   }
 };
 
@@ -11987,12 +11957,11 @@ template <class E> struct row_sum_body {
     for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
   }
   void describe(tile const& t, task_description& d) const {
-    d.read({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T), size(t) * std::int64_t(sizeof(T)),
-            panels, std::int64_t(rows.stride)});
-    const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
-                                size(t) * std::int64_t(sizeof(E))};
-    d.write(written);
-    if (accumulates) d.read(written);
+    touched_bytes of_rows = elements_of<T>(rows, 0, first(t), size(t));
+    of_rows.count = panels, of_rows.stride = std::int64_t(rows.stride);
+    d.read(of_rows);
+    d.write(elements_of<E>(to, 0, first(t), size(t)));
+    if (accumulates) d.read(d.writes.back());
   }
 };
 
@@ -12096,7 +12065,7 @@ void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argum
   lower_reductions(p, to.tokens, fold_source<E, Op, Argument>{node.argument, to.at});
 }
 
-/// A reduction among those of one pass: a sum over tokens, …
+/// A reduction among the reductions of one pass: a sum over tokens, …
 template <class E, class Argument, bool Accumulates>
 auto reduction_of(plan& p,
                   expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {
@@ -12127,8 +12096,7 @@ template <class T>
 concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
 
 /// Reductions that are computed in one pass: statements, and references to locals.
-template <class... Reduction>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+template <class... Reduction> struct TESSERA_STATEMENT one_pass {
   using statement_tag = void;
   std::tuple<Reduction...> reductions;
   void lower(plan& p) const {
@@ -12714,6 +12682,16 @@ struct sampled_product
     next.at = fetched;
     reg acc[unsigned(Blocks * rows)];  // block by block
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
+    add_to_blocks<Blocks>(a, acc, row, column, cols, values);
+  }
+
+  /// Adds up the lanes of each sum, block by block, and adds the totals to rows `row` … of the blocks at
+  /// `values`, from column `column` on.
+  template <int Blocks>
+  TESSERA_INLINE static void add_to_blocks(arguments const& a,
+                                           reg (&acc)[unsigned(Blocks * rows_for<Blocks>)], int row,
+                                           int column, std::int32_t const* cols, T* values) {
+    constexpr int rows = rows_for<Blocks>;
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
     if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {
@@ -13090,16 +13068,14 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, result.rows);
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
     std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
         if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
         const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
-        const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
-        d.write(block);
-        if (accumulates) d.read(block);
+        d.write(elements_of<T>(to, 0, slot * Block::elements, Block::elements));
+        if (accumulates) d.read(d.writes.back());
         ++multiplied;
       }
     }
@@ -13134,9 +13110,8 @@ template <class E, class From> struct padding_body {
                                                                   features, live, 0);
   }
   void describe(tile const& t, task_description& d) const {
-    d.read(part_of_panel<From>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
-                             panel_tokens));
+    d.read(part_of_panel<From>(from, t.index, 0, features, tokens_of(t.index, tokens)));
+    d.write(part_of_panel<E>(to, t.index, 0, round_up<std::int64_t>(features, granule), panel_tokens));
   }
 };
 
@@ -13478,7 +13453,7 @@ template <class Element> class token_rows {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Rows of which a tile touches those of its panel.
+/// Rows of tokens, of which a tile touches the rows of its panel.
 template <class E> operand rows_by_panel(token_rows<E> const& rows) {
   operand o = all_of(rows);
   o.touches = footprint::own_rows;
@@ -13490,9 +13465,9 @@ template <class E> operand rows_by_panel(token_rows<E> const& rows) {
 template <class E>
 touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const& t, std::int64_t first,
                            std::int64_t last, int tokens) {
-  constexpr auto bytes = std::int64_t(sizeof(E));
-  return {rows.owner, place_of(rows, t) + std::uintptr_t(first * bytes), (last - first) * bytes, tokens,
-          stride * bytes};
+  touched_bytes part = elements_of<E>(rows, t.index, first, last - first);
+  part.count = tokens, part.stride = stride * std::int64_t(sizeof(E));
+  return part;
 }
 
 /// A tensor is written past the caches if it is larger than a core's share of the last one.
@@ -13503,20 +13478,19 @@ template <class E> kernels::lines_go lines_of(operand const& to, std::int64_t fe
 
 /// panel = rows
 template <class E> struct from_rows_body {
-  operand to, rows;
-  std::int64_t features, tokens, stride;
-  kernels::lines_go go = lines_of<E>(to, features, tokens);
+  panels_to<E> to;
+  operand rows;
+  std::int64_t stride;
+  kernels::lines_go go = lines_of<E>(to.at, to.features, to.tokens);
 
-  void compute(tile const& t) const noexcept {
-    E* const panel = t.address<E>(to);
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const&) const { return {0, int(to.features)}; }
+  void compute_at(tile const& t, E* panel) const noexcept {
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
-                                                          features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel, t);
+                                                          to.features, tokens_of(t.index, to.tokens), go);
   }
   void describe(tile const& t, task_description& d) const {
-    const int live = tokens_of(t.index, tokens);
-    d.read(part_of_rows<E>(rows, stride, t, 0, features, live));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, features, live));
+    d.read(part_of_rows<E>(rows, stride, t, 0, to.features, tokens_of(t.index, to.tokens)));
   }
 };
 
@@ -13529,10 +13503,14 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   s.tiles = to.panels();
   s.writes(to.at);
   const operand from = s.reads(rows_by_panel(rows));
-  p.add(s, from_rows_body<E>{to.at, from, to.features, to.tokens, rows.stride()});
+  p.add(s, to.finished(from_rows_body<E>{to, from, rows.stride()}));
 }
 
-/// A body that computes panels, a piece at a time, and brings each into the rows.
+/// The operand of a destination.
+inline operand const& place_in(operand const& to) { return to; }
+template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
+
+/// A body as that of panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
   operand rows;
@@ -13552,7 +13530,7 @@ template <class E, class Body> struct rows_body {
       const range f = of.features_of(now);
       if (f.size() <= 0) continue;
       // Where the panel would begin whose feature f.first stands in the piece's memory.
-      E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
+      E* const panel = t.address<E>(place_in(of.destination())) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
       kernels::row_transposition<simd::native, E>::to_rows(
           panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
@@ -13581,7 +13559,7 @@ template <element E> struct rows_to {
   int pieces = 1;
 
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-  operand const& computed_in() const { return piece; }
+  panels_to<E> computed_at() const { return {piece, features, tokens}; }
   void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
     pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));
     int widest = 0;
@@ -13605,7 +13583,7 @@ template <class E> struct to_rows_body {
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
-    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, live));
+    d.read(part_of_panel<E>(from, t.index, 0, features, live));
     d.write(part_of_rows<E>(rows, stride, t, 0, features, live));
   }
 };
@@ -13728,11 +13706,25 @@ template <class E> struct end_padding_body {
   void describe(tile const&, task_description&) const {}
 };
 
+/// Adds the step that copies features of a panel in the worker's memory to where they belong.
+template <class E> TESSERA_COLD void add_copy(plan& p, panels_to<E> const& to, operand const& from) {
+  step_draft s("elementwise", cut::panels);
+  s.writes(to.at);
+  const source<tree::panel<E>> tree(s.reads(from));
+  s.tiles = to.panels();
+  p.add(s, to.finished(elementwise_body<E, source<tree::panel<E>>>{to, tree}));
+}
+
 /// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
-/// one.
+/// one. Memory of the run, which tasks share, gets a copy.
 template <class E, class... Parts>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
-  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::user) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::run) {
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(to.features)), to.features, to.tokens};
+    lower_to(p, whole, node);
+    return add_copy(p, to, whole.at);
+  }
   std::int64_t first = 0;
   const auto lower_part = [&](auto const& part) {
     const std::int64_t features = expr::extent_of(part).features;
@@ -13750,8 +13742,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
 
 /// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
 /// written, so that it may read them.
-template <class E, std::size_t Parts, class Value>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+template <class E, std::size_t Parts, class Value> struct TESSERA_STATEMENT split_assignment {
   using statement_tag = void;
   std::array<panel_slice<E>, Parts> parts;
   Value value;
@@ -13769,12 +13760,8 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     std::int64_t first = 0;
     for (panel_slice<E> const& part : parts) {
       if (part.features() == 0) continue;
-      step_draft s("elementwise", cut::panels);
-      const operand to = s.writes(by_panel(part));
-      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
-      s.tiles = whole.panels();
-      const auto tree = source<tree::panel<E>>(from);
-      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      add_copy<E>(p, {by_panel(part), part.features(), tokens},
+                  features_from<E>(whole.at, first, part.features()));
       first += part.features();
     }
   }
@@ -13793,11 +13780,11 @@ void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
-/// Features of several activations, one behind the other: the features of the first, then those of the
-/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
-/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
-/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
+/// Features of several activations, one behind the other: all features of the first, then all of the second,
+/// and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a destination,
+/// `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead have slices of
+/// one tensor, which are not copied. Throws shape_error unless all parts have the same tokens and begin at a
+/// lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
 template <expr::activation... Parts>
   requires(sizeof...(Parts) > 0)
 auto concat_features(Parts&&... parts) {
@@ -13880,8 +13867,7 @@ template <class Statement> void lower_statement(plan& p, Statement const& s) {
 }  // namespace eval
 
 /// A statement, or none. Owns the statement, so that a plan may refer to it.
-template <class Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
+template <class Statement> struct TESSERA_STATEMENT optional_statement {
   using statement_tag = void;
   std::optional<Statement> statement;
   void lower(eval::plan& p) const {
@@ -13890,8 +13876,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 };
 
 /// Several statements as one, in order: for functions that add more than one statement to a run.
-template <class... Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
+template <class... Statement> struct TESSERA_STATEMENT statement_list {
   using statement_tag = void;
   std::tuple<Statement...> all;
   void lower(eval::plan& p) const {
@@ -13931,7 +13916,7 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
   }
 }
 
-/// What run without a context, or with one that nothing else can use, is told.
+/// The message for a run without a context, or with one that nothing else can use.
 template <class First, class... Statement>
   requires(!std::is_convertible_v<First, context&>)
 void run(First&&, Statement const&...) {
@@ -14317,13 +14302,15 @@ template <class X> struct repeated_tokens {
 };
 
 /// What both directions know: tiles are panels of the result, or granules of its features.
-template <class X> struct sequence_tiles {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
-  std::int64_t stride;            // of x: elements from panel to panel
+template <class Y, class X> struct sequence_tiles {
+  panels_to<Y> to;
+  operand from;
+  std::int64_t stride;  // of x: elements from panel to panel
   sequences const* batch;
 
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
+  panels_to<Y> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  int live(tile const& t) const { return tokens_of(t.index, to.tokens); }
   /// Features of tokens [begin, end) of x.
   void describe_tokens(task_description& d, range f, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t p = begin / panel_tokens; p * panel_tokens < end; ++p) {
@@ -14338,16 +14325,14 @@ template <class X> struct sequence_tiles {
   }
 };
 
-template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
+template <class Y, class X> struct sequence_sum_body : sequence_tiles<Y, X> {
   token_average kind;
 
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     using T = accumulator_t<X>;
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
                          keys = this->batch->keys(sequence);
       const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
@@ -14355,23 +14340,19 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence);
-      this->describe_tokens(d, f, begin, begin + this->batch->keys(sequence));
+      this->describe_tokens(d, this->features_of(t), begin, begin + this->batch->keys(sequence));
     }
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last, live));
   }
 };
 
-template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
+template <class Y, class X> struct repeated_tokens_body : sequence_tiles<Y, X> {
   /// Calls visit(sequence, first, last, keys) for the sequences of a panel, with the tokens of the panel.
   template <class Visit> void for_each_sequence(tile const& t, Visit const& visit) const {
-    const std::int64_t first = t.index * panel_tokens, last = first + tokens_of(t.index, this->tokens);
+    const std::int64_t first = t.index * panel_tokens, last = first + this->live(t);
     for (std::int64_t token = first; token < last;) {
       const std::int64_t sequence = this->batch->sequence_of(token),
                          end = std::min(last, this->batch->end(sequence)),
@@ -14380,10 +14361,9 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
       token = end;
     }
   }
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
     for_each_sequence(t, [&](std::int64_t sequence, int first, int last, int keys) {
       X const* const of = x + sequence / panel_tokens * this->stride;
       for (int feature = f.first; feature < f.last; ++feature) {
@@ -14393,15 +14373,11 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
     for_each_sequence(t, [&](std::int64_t sequence, int, int, int) {
-      this->describe_tokens(d, f, sequence, sequence + 1);
+      this->describe_tokens(d, this->features_of(t), sequence, sequence + 1);
     });
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last,
-                             tokens_of(t.index, this->tokens)));
   }
 };
 
@@ -14418,8 +14394,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
   const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
   if (shared_tiles(written, read) != relation::none)
     throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
-  p.add(s, make(sequence_tiles<element>{written, read, to.features, to.tokens, x.tensor().panel_stride(),
-                                        &batch}));
+  p.add(s, to.finished(make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch})));
 }
 template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
   add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
@@ -14553,7 +14528,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
                                  });
 }
 
-/// The same of a mask whose bits are packed.
+/// The pattern of a mask whose bits are packed.
 pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {
@@ -14803,7 +14778,7 @@ template <element Element, class Block> class summed_values {
   std::vector<double> sums_;
 };
 
-/// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
+/// A matrix whose element (rows[p], cols[p]) is values[p]. It stores the blocks that hold such an element.
 template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
                                                          auto const& row_of, auto const& col_of,
@@ -14864,7 +14839,7 @@ block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts c
 
 /// CSR: columns and values of each row.
 ///   row_start (rows + 1), columns (stored), values (stored)
-///   In blocks larger than 1x1, those are stored that hold an element of the index.
+///   A block larger than 1x1 is stored if the index has an element of it.
 template <element Element, class Block = block_shape<1>, index_array Starts, index_array Cols,
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,
@@ -14994,11 +14969,20 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
+/// Memory in which `weakest` works. Kept, it allocates nothing when as many norms come again.
+template <class T> struct weakest_room {
+  std::vector<char> chosen;
+  std::vector<std::int32_t> sizes;
+  std::vector<T> numbers, candidates;
+};
+
 namespace detail {
 
 /// A mark for each slot: 1 for the `count` slots of least norm, of which the greatest norm is `greatest`.
-template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T greatest, std::int64_t count) {
-  std::vector<char> chosen(norms.size());
+template <class T>
+std::vector<char> const& marked_up_to(std::span<T const> norms, T greatest, std::int64_t count,
+                                      std::vector<char>& chosen) {
+  chosen.resize(norms.size());
   std::int64_t below = 0;
   for (std::size_t slot = 0; slot < norms.size(); ++slot)
     below += chosen.data()[slot] = norms.data()[slot] < greatest;
@@ -15017,36 +15001,50 @@ template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T gr
 /// not-a-number, selection takes longer.
 ///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
 ///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
-template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
-  if (count == 0) return std::vector<char>(norms.size());
+///   room   has the result
+template <class T>
+std::vector<char> const& weakest(std::span<T const> norms, std::int64_t count, weakest_room<T>& room) {
+  if (count == 0) {
+    room.chosen.assign(norms.size(), 0);
+    return room.chosen;
+  }
   const auto is_unordered = [](T norm) { return std::isnan(norm) || std::signbit(norm); };
   if (std::any_of(norms.begin(), norms.end(), is_unordered)) {  // bits are not in the order of the numbers
-    std::vector<T> numbers(norms.begin(), norms.end());
-    for (T& norm : numbers)
+    room.numbers.assign(norms.begin(), norms.end());
+    for (T& norm : room.numbers)
       if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
-    std::vector<T> candidates = numbers;
+    std::vector<T>& candidates = room.candidates;
+    candidates = room.numbers;
     std::nth_element(candidates.begin(), candidates.begin() + (count - 1), candidates.end());
-    return detail::marked_up_to(std::span<T const>(numbers), candidates[std::size_t(count - 1)], count);
+    return detail::marked_up_to(std::span<T const>(room.numbers), candidates[std::size_t(count - 1)], count,
+                                room.chosen);
   }
   using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
   const auto class_of = [](T norm) {
     return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
   };
-  std::vector<std::int32_t> sizes(16 * exponents);
+  std::vector<std::int32_t>& sizes = room.sizes;
+  sizes.assign(16 * exponents, 0);
   for (const T norm : norms) ++sizes.data()[class_of(norm)];
   std::int64_t rank = count - 1;
   word chosen_class = 0;
   for (; rank >= sizes[chosen_class]; ++chosen_class) rank -= sizes[chosen_class];
 
-  std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
+  std::vector<T>& candidates = room.candidates;
+  candidates.reserve(norms.size() + 1);  // as many as another class may have
+  candidates.resize(static_cast<std::size_t>(sizes[chosen_class]) + 1);
   std::size_t found = 0;
   for (const T norm : norms) {  // without a branch: a norm of another class is overwritten by the next
     candidates.data()[found] = norm;
     found += class_of(norm) == chosen_class;
   }
   std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
-  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
+  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count, room.chosen);
+}
+template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
+  weakest_room<T> room;
+  return weakest(norms, count, room);
 }
 
 /// The sum of the elements of each stored block, by slot.
@@ -15083,7 +15081,7 @@ block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double den
 }
 
 /// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows,
-/// cols), 0.1)`. Its elements are `Element`, or those of the view.
+/// cols), 0.1)`. Its elements are `Element`, or, without it, T.
 template <class Block, class Element = void, class T> auto pruned(matrix_view<T> dense, double density) {
   using chosen = std::conditional_t<std::is_void_v<Element>, std::remove_const_t<T>, Element>;
   block_sparse_matrix<chosen, Block> w(dense.rows, dense.cols);
@@ -15174,9 +15172,8 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
   }
 }
 
-/// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
-/// over
-/// '.' to '#', all.
+/// A character for each block, or, of a grid of more than 64, for a square of blocks: ' ' if none is stored,
+/// '.' for few, up to '#' for all.
 std::string to_text(pattern const& p);
 
 std::string to_text(sequences const& all);
@@ -15330,7 +15327,7 @@ struct lane_keys {
   }
 };
 
-/// The panels of keys that a panel of queries visits: all, or those of a list.
+/// The panels of keys that a panel of queries visits: all, or the panels of a list.
 struct live_panels {
   bool all = true;
   std::int32_t const* numbers = nullptr;  // ascending
@@ -15393,7 +15390,7 @@ enum class columns { panel, regrouped };
 /// each column.
 enum class onto { nothing, result, scaled_result };
 
-/// What engines with registers of numbers keep from product to product: nothing.
+/// The state that engines with registers of numbers keep from product to product: none.
 struct no_unit {};
 
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
@@ -15598,7 +15595,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_ti
   }
 };
 
-/// The product, and what it keeps, of an engine.
+/// The product of an engine, and the state that it keeps from product to product.
 template <class Arch, class E, engine By, rows_are Left, columns Right>
 using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
                                              panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
@@ -16055,25 +16052,17 @@ struct attention_backward_panel {
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    T* const products = scores + panel_tokens * panel_tokens;
-    P* const p = reinterpret_cast<P*>(scores);
-    P* const ds = reinterpret_cast<P*>(products);
-    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
-    T* const wide = visible_room + 3 * operand;
-    const auto visible = [&](P const* values, int place) {
+    const auto [scores, products, p, ds, transposed, visible_room, wide, room_of_q, room_of_dy, block] =
+        places(a);
+    const auto visible = [&, all = visible_room](P const* values, int place) {
       return visible_factors<Arch, P>(values, a.head_size,
-                                      reinterpret_cast<P*>(visible_room + place * operand));
+                                      reinterpret_cast<P*>(all + place * a.head_size * panel_tokens));
     };
     T* const dq = sums_of(a.dq, wide);
-    P* const room = reinterpret_cast<P*>(wide + each);
-    P* const block = room + 2 * each;
-    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
-    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
-    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room_of_q);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room_of_dy);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room_of_q);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room_of_dy);
     const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
@@ -16124,6 +16113,34 @@ struct attention_backward_panel {
   }
 
  private:
+  /// The parts of attention_backward_arguments::scratch.
+  struct parts_of_scratch {
+    T *scores, *products;  // (keys, queries) of a panel
+    P *p, *ds;             // probabilities in the place of scores, their gradient in that of products
+    P* transposed;         // p or ds
+    T* visible_room;       // of three visible_factors
+    T* wide;               // sums of dq, if it is narrower
+    P *room_of_q, *room_of_dy, *block;  // factors, if they are no stored lanes
+  };
+  static parts_of_scratch places(attention_backward_arguments<E, Score> const& a) {
+    constexpr int square = panel_tokens * panel_tokens;
+    const std::int64_t each = wide_numbers<E>(a.head_size);
+    T* const scores = a.scratch;
+    T *const products = scores + square, *const visible_room = products + 2 * square;
+    T* const wide = visible_room + 3 * a.head_size * panel_tokens;
+    P* const room = reinterpret_cast<P*>(wide + each);
+    return {scores,
+            products,
+            reinterpret_cast<P*>(scores),
+            reinterpret_cast<P*>(products),
+            reinterpret_cast<P*>(products + square),
+            visible_room,
+            wide,
+            room,
+            room + each,
+            room + 2 * each};
+  }
+
   /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
   static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
     const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
@@ -16240,7 +16257,7 @@ struct attention_heads {
 
   /// Heads of queries for each of keys.
   int group() const { return queries / keys; }
-  /// Those in qkv.
+  /// Heads of queries, keys and values in qkv.
   int all() const { return queries + 2 * keys; }
 };
 
@@ -16289,9 +16306,9 @@ enum class mask { bidirectional, causal };
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
-/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
-/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
+/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
+/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens
@@ -16553,9 +16570,7 @@ template <class T, engine By, class Score> struct attention_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -16686,9 +16701,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_backward_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -16764,9 +16777,9 @@ auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_he
   return statement;
 }
 
-/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
-/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
-/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and the
+/// results of `attention`. The gradient by the parameters of a learned score functor is added to dparameters:
+/// for head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
 /// Throws shape_error. All are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
@@ -16967,35 +16980,36 @@ template <class Value, class Block>
 touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
   const std::int64_t at =
       (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
-  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
-          Block::cols * std::int64_t(sizeof(Value)), some.size(),
-          Block::elements * std::int64_t(sizeof(Value))};
+  touched_bytes row = elements_of<Value>(table, 0, at, Block::cols);
+  row.count = some.size(), row.stride = Block::elements * std::int64_t(sizeof(Value));
+  return row;
 }
 
 /// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
 template <class T, class Value, class Block> struct row_gathering_body {
-  operand y, table;
-  std::int64_t features, tokens;
+  panels_to<T> y;
+  operand table;
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
 
-  void compute(tile const& t) const noexcept {
-    const range l = part_of(block_cols, t.part, t.parts);
+  panels_to<T> const& destination() const { return y; }
+  range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
+  range features_of(tile const& t) const {
+    const auto [first, last] = columns_of(t);
+    return {first * Block::cols, int(std::min<std::int64_t>(y.features, last * Block::cols))};
+  }
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range l = columns_of(t);
     kernels::embedding<simd::native, T, Block>::gather(
-        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
-        accumulates, t.address<T>(y), features, l.first, l.last);
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
+        accumulates, panel, y.features, l.first, l.last);
   }
   void describe(tile const& t, task_description& d) const {
-    const range l = part_of(block_cols, t.part, t.parts);
-    const int live = tokens_of(t.index, tokens);
-    for (int i = 0; i < live; ++i)
-      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
-    const touched_bytes panel =
-        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
-                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
-    d.write(panel);
-    if (accumulates) d.read(panel);
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
+      read_once(d,
+                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
 
@@ -17023,7 +17037,7 @@ template <class T, class Value, class Block> struct row_scattering_body {
       d.read(d.writes.back());
     }
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+      d.read(part_of_panel<T>(y, panel, column * Block::cols,
                               std::min<std::int64_t>(features, (column + 1) * Block::cols),
                               tokens_of(panel, tokens)));
   }
@@ -17037,33 +17051,31 @@ enum class token_move : std::uint8_t {
 
 /// Moves tokens. A tile is a panel of the result, or a range of its granules.
 template <class T> struct token_choice_body {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
+  panels_to<T> to;
+  operand from;
   std::int32_t const* positions;
   std::int64_t count;
   token_move move;
 
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
-  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+  panels_to<T> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  std::int64_t stride() const { return round_up<std::int64_t>(to.features, granule) * panel_tokens; }
 
-  void compute(tile const& t) const noexcept {
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     T const* const source = t.address<T const>(from, 0);
     if (move == token_move::scatter)
-      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
-                              t.address<T>(to), f.first, f.last);
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live, panel,
+                              f.first, f.last);
     else
-      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
-                             f.first, f.last);
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, panel, f.first,
+                             f.last);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr int group = element_traits<T>::features_a_lane;
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     const std::int64_t first = t.index * panel_tokens;
     const auto read = [&](std::int64_t token) {
       const std::int64_t at =
@@ -17077,7 +17089,6 @@ template <class T> struct token_choice_body {
     } else {
       for (int i = 0; i < live; ++i) read(positions[first + i]);
     }
-    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
   }
 };
 
@@ -17098,8 +17109,7 @@ void require_table(const char* operation, block_sparse_matrix<Value, Block> cons
   require_indices(operation, "rows in the table", ids, table.rows());
 }
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_rows {
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
                 "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   using statement_tag = void;
@@ -17117,14 +17127,14 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     step_draft s("gather", cut::panels);
     s.tiles = int(y->panels());
     s.most_parts = table->pattern().block_cols();
-    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
-                                                 s.most_parts, accumulates});
+    const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
+    const operand from = s.reads(all_of(*table));
+    p.add(s,
+          to.finished(row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates}));
   }
 };
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT scattered_rows {
   static_assert(
       std::is_same_v<Value, accumulator_t<T>>,
       "the table that tokens are summed into has the accumulator type: float for those of two bytes");
@@ -17147,8 +17157,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
+template <class T> struct TESSERA_STATEMENT chosen_tokens {
   using statement_tag = void;
   panel_matrix<T>* to;
   panel_matrix<T> const* from;
@@ -17181,9 +17190,10 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     step_draft s("move tokens", cut::panels);
     s.tiles = int(to->panels());
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
-    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
-    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
-                                  std::int64_t(positions.size()), move});
+    const panels_to<T> written{s.writes(by_panel(*to)), to->features(), to->tokens()};
+    const operand read = s.reads(all_of(*from));
+    p.add(s, written.finished(token_choice_body<T>{written, read, positions.data(),
+                                                   std::int64_t(positions.size()), move}));
   }
 };
 

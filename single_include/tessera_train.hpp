@@ -110,6 +110,9 @@ static_assert(sizeof(0.1) == sizeof(double),
 #define TESSERA_LIFETIMEBOUND
 #endif
 
+/// Before the name of a statement's type: who forgets to give it to run is warned.
+#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
+
 /// For functions that run once or fail: compiled for size, which is also quick to compile, and kept out of
 /// their callers.
 #define TESSERA_COLD [[gnu::cold, gnu::noinline]]
@@ -209,8 +212,8 @@ enum class random_purpose : std::uint32_t {
   noise
 };
 
-/// What tells random choices of one purpose apart: the name of what they are for, as a parameter's in its
-/// model ("block.3.mlp.up.weight"), of which the key is content_hash, or a number.
+/// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
+/// the model, such as "block.3.mlp.up.weight".
 struct random_key {
   std::uint64_t value = 0;
 
@@ -337,21 +340,21 @@ template <class T> class array_ref {
 #include <cstdio>
 #include <string>
 
-// Numbers as text that is the same in every locale. std::to_chars would do, but what includes it takes longer
-// to compile, and every header includes this one.
+// Numbers as text, whatever the locale. std::to_chars would do, but its header takes long to compile, and
+// every header includes this one.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// `number` with at most so many digits that count, as "%g" of printf writes it.
+/// `number` with at most `digits` significant digits, as "%g" of printf writes it.
 std::string general_text(double number, int digits);
-/// `number` with so many digits after the point, as "%f" of printf writes it.
+/// `number` with `digits` digits after the point, as "%f" of printf writes it.
 std::string fixed_text(double number, int digits);
 
 #ifdef TESSERA_BODY
 
 namespace detail {
 
-/// What printf wrote, with a point where the locale has another character, of one byte or several.
+/// The text that printf wrote, with a point where the locale has another character, of one byte or several.
 TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
   std::string text;
   for (; *printed; ++printed) {
@@ -682,17 +685,16 @@ struct tensor_memory {
   inline static std::atomic<std::size_t> live_{0}, peak_{0}, copied_{0};
 };
 
-/// What becomes of values that cannot be borrowed: an error, or a copy, which tensor_memory::copied counts
-/// and changes to which stay its own.
+/// How values that cannot be borrowed are treated: an error, or a copy, which tensor_memory::copied counts.
+/// Who writes the copy does not change the values of the owner.
 enum class borrowing { strict, or_copied };
 
 /// a * b, or shape_error if it does not fit: sizes are checked before anything is allocated.
 std::size_t checked_multiply(std::size_t a, std::size_t b);
 
 /// A fixed number of values at an address that is a multiple of 64, zero at first. A register may be read,
-/// and written, at any of them: up to the next multiple of 64 bytes there is memory of this array, and it is
-/// zero. Large arrays ask the system for huge pages: a panel of a deep activation lies on more small ones
-/// than a core keeps translations of.
+/// and written, at any of them: the array has memory, with zeros, up to the next multiple of 64 bytes. Large
+/// arrays ask the system for huge pages: a deep panel would else need more pages of 4 KiB than the TLB holds.
 template <class T> class aligned_array {
   static_assert(std::is_trivially_copyable_v<T>, "values are moved as bytes");
 
@@ -710,10 +712,10 @@ template <class T> class aligned_array {
     tensor_memory::add(size_bytes());
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
-  /// `size` values that another owns, and keeps for longer than this array; those from `used` on are zero.
-  /// `lent` begins at a multiple of 64 bytes, and has zeros up to the next one behind them. Throws
-  /// shape_error if it is shorter than `used` or longer than that, or such a value is not zero; option_error
-  /// if it cannot be borrowed. Copies of this array own their values.
+  /// `size` values that another owns, and keeps for longer than this array; values from `used` on are zero.
+  /// `lent` begins at a multiple of 64 bytes, and has zeros behind its values up to the next multiple. Throws
+  /// shape_error if it is shorter than `used`, ends behind that multiple, or has another value there;
+  /// option_error if it cannot be borrowed. Copies of this array own their values.
   TESSERA_COLD static aligned_array over(std::span<T> lent, std::size_t used, std::size_t size,
                                          borrowing how = borrowing::strict) {
     const std::size_t whole = round_up(checked_multiply(size, sizeof(T)), alignment) / sizeof(T);
@@ -784,7 +786,8 @@ template <class T> class aligned_array {
   std::span<T const> span() const { return {data_, size_}; }
 
  private:
-  // Arrays share no 256 bytes: accounts of so many bytes do not depend on addresses (ipu/runs/homes.hpp).
+  // Arrays share no 256 bytes, the unit of accounts, which therefore do not depend on addresses
+  // (ipu/runs/homes.hpp).
   static constexpr std::size_t huge_page = std::size_t(2) << 20, small_page = 256;
   static std::align_val_t page_of(std::size_t bytes) {
     return std::align_val_t{round_up(bytes, alignment) >= huge_page ? huge_page : small_page};
@@ -1205,7 +1208,7 @@ constexpr engine fastest_engine(cpu_family family, engine_set allowed, engine_se
   return fastest;
 }
 
-/// A CPU by what decides about its engines: its maker, and those that it has.
+/// The maker of a CPU and the engines that the CPU has: both decide which engine multiplies.
 struct cpu_model {
   char const* name;  // as in -march
   cpu_family family;
@@ -1401,7 +1404,7 @@ struct block_product {
 ///   reads, writes   bytes of live tokens in the lanes of live features, and of whole blocks, each counted
 ///                   once, even if the kernel reads it again; indices are not counted
 ///   multiplies      multiply-adds of products: of whole stored blocks, for live tokens
-///   products        those of them that have blocks
+///   products        the products of weights in blocks among them, by the size of the block
 ///   operations      elementwise arithmetic, in numbers; a costly function counts for twelve
 ///   panel           of tokens, or -1
 ///   streams         whether the reads may arrive piece by piece, in the order of the panels
@@ -1460,7 +1463,8 @@ class phase {
 };
 
 /// An executor that looks at the tasks of a run before it runs them: it gets all phases in their order, calls
-/// compute for each task once, and begins a phase when those before are done. It may throw before the first.
+/// compute for each task once, and begins a phase when the phases before are done. It may throw before the
+/// first.
 template <class E>
 concept phase_executor = requires(E& e, array_ref<phase> phases) { e.run(phases); };
 
@@ -2168,7 +2172,7 @@ template <> struct element_traits<double> {
   static constexpr const char* name = "F64";
 };
 
-// Of 8 bits, declared for what the compiler says about them without their header.
+// Of 8 bits, declared so that the compiler's message names their header to a program without it.
 class int8;
 template <int ExponentBits> class float8;
 using float8_e4m3 = float8<4>;
@@ -2177,8 +2181,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  element_traits<T>();  // float, double, bfloat16, float16; int8: after #include
-                        // <tessera/statements/quantised.hpp>
+  element_traits<T>();  // of 8 bits: after #include <tessera/statements/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
@@ -2205,6 +2208,9 @@ template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature,
 #ifndef TESSERA_SINGLE_CORE_EXPRESSION
 #define TESSERA_SINGLE_CORE_EXPRESSION
 #include <type_traits>
+
+/// Of the type of a statement: one that no run gets is a warning.
+#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -2585,6 +2591,15 @@ struct extent {
   std::int64_t block_rows = -1, block_cols = -1;
   pattern const* stored = nullptr;
 };
+inline constexpr struct {
+  char const* name;
+  std::int64_t extent::* size;
+} extent_sizes[] = {{"features", &extent::features},
+                    {"tokens", &extent::tokens},
+                    {"rows", &extent::rows},
+                    {"columns", &extent::cols},
+                    {"rows in a block", &extent::block_rows},
+                    {"columns in a block", &extent::block_cols}};
 
 /// The size of a tensor, and of a matrix its pattern, by which it is known that it has not changed.
 struct tensor_size {
@@ -2708,8 +2723,6 @@ template <class Node>
   requires std::is_void_v<typename Node::value_type>
 inline constexpr bool has_total<Node> = false;
 
-std::int64_t join(const char* operation, const char* what, std::int64_t left, std::int64_t right);
-
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 extent join(const char* operation, extent const& a, extent const& b);
 
@@ -2765,22 +2778,15 @@ TESSERA_COLD TESSERA_BODY void throw_changed(tensor_size const& built, tensor_si
                             ") now: write the statement behind the change"));
 }
 
-TESSERA_COLD TESSERA_BODY std::int64_t join(const char* operation, const char* what, std::int64_t left,
-                                            std::int64_t right) {
-  if (left >= 0 && right >= 0 && left != right)
-    throw shape_error(
-        message("[", operation, "] the left side has ", left, " ", what, " but the right side has ", right));
-  return left >= 0 ? left : right;
-}
-
 TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, extent const& b) {
-  extent both{join(operation, "features", a.features, b.features),
-              join(operation, "tokens", a.tokens, b.tokens),
-              join(operation, "rows", a.rows, b.rows),
-              join(operation, "columns", a.cols, b.cols),
-              join(operation, "rows in a block", a.block_rows, b.block_rows),
-              join(operation, "columns in a block", a.block_cols, b.block_cols),
-              a.stored ? a.stored : b.stored};
+  extent both;
+  for (auto const& [name, size] : extent_sizes) {
+    if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
+      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name,
+                                " but the right side has ", b.*size));
+    both.*size = a.*size >= 0 ? a.*size : b.*size;
+  }
+  both.stored = a.stored ? a.stored : b.stored;
   if (a.stored && b.stored && !(*a.stored == *b.stored))
     throw shape_error(message("[", operation, "] the matrices store different blocks (",
                               a.stored->blocks() == b.stored->blocks()
@@ -3033,7 +3039,7 @@ template <class Arch, class T> TESSERA_INLINE void broadcast_four(T const* from,
   for (int i = 0; i < 4; ++i) to[i] = broadcast<Arch>(from[i]);
 }
 
-/// Indices, none negative, read two by two: the number of loads bounds what gathers and scatters.
+/// Indices, none negative, read two by two: gathers and scatters are as fast as their loads.
 struct index_pair {
   std::uint32_t first, second;
 };
@@ -3168,9 +3174,9 @@ using namespace detail;
 
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
-/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 eight
-/// operations for float, half of those of ops::exponential: the fraction is exact, scaling rounds its
-/// exponent down by itself, and nothing has to be done about the ends of the range.
+/// 2^x for x ≤ 0, 0 for -infinity. Within 1.5 ulp where that is a normal number. With AVX-512 it takes eight
+/// operations for float, half as many as ops::exponential: the fraction is exact, scaling rounds its exponent
+/// down by itself, and nothing has to be done about the ends of the range.
 template <class T, class Arch> TESSERA_INLINE batch<T, Arch> exp2(batch<T, Arch> x) {
 #ifdef __AVX512DQ__
   if constexpr (std::is_same_v<T, float> && sizeof(reg<T, Arch>) == 64) {
@@ -3306,7 +3312,7 @@ struct exponential {
 
 /// e^x for x ≤ 0 as 2^(x log₂ e), of registers only: with AVX-512 half the operations of `exponential`. Its
 ///   relative error grows with |x|, while e^x becomes small: within 2e-7 of e^x for float.
-struct decay {
+struct exponential_of_negative {
   static constexpr bool keeps_zero = false;
   static constexpr bool costly = true;
   template <class V> TESSERA_INLINE V operator()(V x) const {
@@ -3756,8 +3762,8 @@ namespace detail {
 /// Constants of log x = k ln 2 + log m, m = 2^-k x from √½ to √2, and log m = 2 (s + s³/3 + s⁵/5 + …),
 /// s = (m - 1) / (m + 1), |s| ≤ 0.1716 (Abramowitz, Stegun 1972, 4.1.27).
 ///   root_half      the bits of √½
-///   upper_half     the sign, the exponent and so many bits of the mantissa that a product of two such
-///                  numbers is exact
+///   upper_half     the sign, the exponent, and half of the bits of the mantissa: a product of two numbers
+///                  that have no more is exact
 ///   coefficients   1/5, 1/7, …; the first term left out is 0.1 ulp of the power
 template <class T> struct logarithm_constants;
 
@@ -4049,27 +4055,27 @@ concept elementwise_operands = expr::operand<A> && expr::operand<B> && (expressi
 template <class A, class B>
 concept elementwise_factors = elementwise_operands<A, B> && expr::held<A>::laid_over != domain::blocks;
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator+(A&& a, B&& b) {
-  return apply<ops::add>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator-(A&& a, B&& b) {
-  return apply<ops::subtract>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator/(A&& a, B&& b) {
-  return apply<ops::divide>(std::forward<A>(a), std::forward<B>(b));
-}
-/// Element by element, also of matrices.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto multiply(A&& a, B&& b) {
-  return apply<ops::multiply>(std::forward<A>(a), std::forward<B>(b));
-}
+// One function for each op of two arguments. Comparisons are 1 where they hold and 0 elsewhere; `multiply`
+// goes element by element, also through matrices.
+#define TESSERA_FUNCTION(name, op, first, second)                                                        \
+  template <class A, class B>                                                                            \
+    requires elementwise_operands<A, B>                                                                  \
+  auto name(A&& a, B&& b) {                                                                              \
+    return apply<ops::op>(std::forward<decltype(first)>(first), std::forward<decltype(second)>(second)); \
+  }
+TESSERA_FUNCTION(operator+, add, a, b)
+TESSERA_FUNCTION(operator-, subtract, a, b)
+TESSERA_FUNCTION(operator/, divide, a, b)
+TESSERA_FUNCTION(multiply, multiply, a, b)
+TESSERA_FUNCTION(max, maximum, a, b)
+TESSERA_FUNCTION(min, minimum, a, b)
+TESSERA_FUNCTION(pow, power, a, b)
+TESSERA_FUNCTION(operator<, less, a, b)
+TESSERA_FUNCTION(operator>, less, b, a)
+TESSERA_FUNCTION(operator>=, greater_equal, a, b)
+TESSERA_FUNCTION(operator<=, greater_equal, b, a)
+#undef TESSERA_FUNCTION
+
 template <class A, class B>
   requires(elementwise_factors<A, B> ||
            (elementwise_operands<A, B> && std::is_arithmetic_v<std::remove_cvref_t<B>>))
@@ -4078,47 +4084,9 @@ auto operator*(A&& a, B&& b) {
 }
 template <expression A> auto operator-(A&& a) { return apply<ops::negate>(std::forward<A>(a)); }
 
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto max(A&& a, B&& b) {
-  return apply<ops::maximum>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto min(A&& a, B&& b) {
-  return apply<ops::minimum>(std::forward<A>(a), std::forward<B>(b));
-}
-/// a^b
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto pow(A&& a, B&& b) {
-  return apply<ops::power>(std::forward<A>(a), std::forward<B>(b));
-}
 /// x, but at least `low` and at most `high`.
 template <expression X, expr::operand Low, expr::operand High> auto clamp(X&& x, Low&& low, High&& high) {
   return min(max(std::forward<X>(x), std::forward<Low>(low)), std::forward<High>(high));
-}
-
-// Comparisons are 1 where they hold and 0 elsewhere.
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>(A&& a, B&& b) {
-  return apply<ops::less>(std::forward<B>(b), std::forward<A>(a));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator>=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<A>(a), std::forward<B>(b));
-}
-template <class A, class B>
-  requires elementwise_operands<A, B>
-auto operator<=(A&& a, B&& b) {
-  return apply<ops::greater_equal>(std::forward<B>(b), std::forward<A>(a));
 }
 /// a where the condition is not 0, b elsewhere: `where(x > 0, x, 0.1 * x)`
 template <expression Condition, expr::operand A, expr::operand B>
@@ -4268,6 +4236,17 @@ template <bool Transposed, class Matrix, class X> auto make_product(Matrix matri
   }
 }
 
+template <matrix Matrix> auto factor_of(Matrix&& a) {
+  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
+}
+template <class Leaf>
+  requires(matrix<typename Leaf::tensor_type>)
+auto factor_of(transpose<Leaf> a) {
+  return factor<Leaf, true>{std::move(a.of)};
+}
+template <class T>
+concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
+
 template <class A, class B> auto make_matrix_product(A a, B b) {
   static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
   if (a.cols() != b.rows())
@@ -4334,27 +4313,8 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::matrix A, expr::matrix B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <class Leaf, expr::matrix B>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(expr::transpose<Leaf> a, B&& b) {
-  return expr::make_matrix_product(expr::factor<Leaf, true>{std::move(a.of)},
-                                   expr::factor<expr::held<B>>{expr::hold(std::forward<B>(b))});
-}
-template <expr::matrix A, class Leaf>
-  requires(expr::matrix<typename Leaf::tensor_type>)
-auto operator*(A&& a, expr::transpose<Leaf> b) {
-  return expr::make_matrix_product(expr::factor<expr::held<A>>{expr::hold(std::forward<A>(a))},
-                                   expr::factor<Leaf, true>{std::move(b.of)});
-}
-template <class A, class B>
-  requires(expr::matrix<typename A::tensor_type> && expr::matrix<typename B::tensor_type>)
-auto operator*(expr::transpose<A> a, expr::transpose<B> b) {
-  return expr::make_matrix_product(expr::factor<A, true>{std::move(a.of)},
-                                   expr::factor<B, true>{std::move(b.of)});
+template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
+  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
@@ -4569,8 +4529,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// `destination = value`, or `destination += value`: computed by `run`.
-template <tensor Destination, class Value, bool Accumulates>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement {
+template <tensor Destination, class Value, bool Accumulates> struct TESSERA_STATEMENT statement {
   using statement_tag = void;
   static constexpr bool writes_view = tensor_view<Destination>;
   std::conditional_t<writes_view, Destination, Destination*> place;
@@ -4587,8 +4546,6 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     }
   }
 };
-
-void check_size(const char* what, std::int64_t to, std::int64_t from);
 
 /// Sizes of destination and value must agree; an expression without a size takes the
 /// destination's.
@@ -4703,18 +4660,11 @@ auto stochastic(expr::statement<Destination, Value, false> statement, std::uint6
 
 namespace expr {
 
-TESSERA_COLD TESSERA_BODY void check_size(const char* what, std::int64_t to, std::int64_t from) {
-  if (from >= 0 && to != from)
-    throw shape_error(message("[=] the destination has ", to, " ", what, " but the expression ", from));
-}
-
 TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
-  check_size("features", to.features, from.features);
-  check_size("tokens", to.tokens, from.tokens);
-  check_size("rows", to.rows, from.rows);
-  check_size("columns", to.cols, from.cols);
-  check_size("rows in a block", to.block_rows, from.block_rows);
-  check_size("columns in a block", to.block_cols, from.block_cols);
+  for (auto const& [name, size] : extent_sizes)
+    if (from.*size >= 0 && to.*size != from.*size)
+      throw shape_error(message("[=] the destination has ", to.*size, " ", name, " but the expression ",
+                                from.*size, to.*size > 0 ? "" : ": if it is a gradient, nobody wants it"));
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
                               " blocks but the expression ", from.stored->blocks(),
@@ -4763,7 +4713,7 @@ constexpr std::int64_t size_of_groups(range groups, int group, std::int64_t size
 #include <cstddef>
 #include <cstdint>
 
-// A step is one kernel's work on all its tiles, as plain data: how it is cut, what memory it reads and
+// A step is one kernel's work on all its tiles, as plain data: how it is cut, which memory it reads and
 // writes, and a body, of a type for each kind of step, that computes a tile and describes it.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
@@ -4969,7 +4919,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 struct block_line {
   std::int32_t const* columns;  // block column of each, ascending
   int count;
-  std::int64_t first;              // blocks, or room for some, before this line in memory
+  std::int64_t first;              // blocks, or gaps, before this line in memory
   std::int32_t const* slots_in_w;  // if the line is one of Wᵀ; else null
   std::int64_t slot_offset;
 
@@ -5015,7 +4965,7 @@ class block_index {
   /// Blocks stored by the lines before line i; i may be the number of lines.
   std::int64_t blocks_before(int i) const { return starts_ ? starts_[i] : std::int64_t(i) * width_; }
   /// Where line i begins in memory, in blocks; i may be the number of lines.
-  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * room_; }
+  std::int64_t place_of(int i) const { return blocks_before(i) + std::int64_t(i) * gap_; }
   std::int64_t blocks(int first_line, int last_line) const {
     return blocks_before(last_line) - blocks_before(first_line);
   }
@@ -5050,13 +5000,13 @@ class block_index {
   }
   /// Whether some block is absent: single elements are then multiplied by ordered_product.
   bool is_sparse() const { return starts_ != nullptr; }
-  /// Whether the lines are those of Wᵀ, and the blocks stand in the order of W.
+  /// Whether lines are of Wᵀ, and the blocks stand in the order of W.
   bool has_slots() const { return slots_ != nullptr; }
-  /// The same lines, with room for so many more blocks after each in memory.
-  block_index with_room(int blocks) const {
-    block_index roomy = *this;
-    roomy.room_ = blocks;
-    return roomy;
+  /// The same lines, with a gap of `blocks` blocks behind each in memory.
+  block_index with_gaps(int blocks) const {
+    block_index spread = *this;
+    spread.gap_ = blocks;
+    return spread;
   }
   /// The index of a copy of the blocks in the order of the lines.
   block_index in_order() const {
@@ -5073,7 +5023,7 @@ class block_index {
   std::int32_t const* starts_ = nullptr;  // null if every block is stored
   std::int32_t const* columns_ = nullptr;
   std::int32_t const* slots_ = nullptr;
-  int lines_ = 0, width_ = 0, room_ = 0;
+  int lines_ = 0, width_ = 0, gap_ = 0;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
@@ -5095,10 +5045,12 @@ class plan;
 /// Values of one tile of a statement on stored values.
 inline constexpr std::int64_t values_a_tile = 1024;
 
-/// A tensor that each tile may read or write everywhere.
+/// Memory of the user, or a tensor, that each tile may read or write everywhere.
+inline operand everything(void const* at, std::size_t bytes) {
+  return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
+}
 template <class Tensor> operand all_of(Tensor const& tensor) {
-  return {reinterpret_cast<std::uintptr_t>(tensor.data()), 0, tensor.size_bytes(), memory::user,
-          footprint::everything};
+  return everything(tensor.data(), tensor.size_bytes());
 }
 /// A tensor of which a tile touches its own panel; or everything, if the tensor has no tokens.
 template <class Tensor> operand by_panel(Tensor const& tensor) {
@@ -5149,24 +5101,6 @@ inline range granules_of(std::int64_t features, int part, int parts) {
   return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
 }
 
-/// The destination of a step over panels: `features` features, or a number for each token.
-template <element E> struct panels_to {
-  operand at;
-  std::int64_t features, tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-
-  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
-  // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
-  static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> Body const& finished(Body const& body) const { return body; }
-};
-template <element E> struct tokens_to {
-  operand at;
-  std::int64_t tokens;
-  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-};
-
 /// Bytes of a panel in the worker's memory; with room for the padding of a part of it, which may end beyond
 /// its own.
 template <class E> std::size_t panel_bytes(std::int64_t features) {
@@ -5194,11 +5128,73 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
+/// part_of_panel of a panel of an operand.
+template <class E>
+touched_bytes part_of_panel(operand const& o, std::int64_t panel, std::int64_t first, std::int64_t last,
+                            int tokens) {
+  return part_of_panel<E>(o.owner, o.at + o.stride * std::size_t(panel), first, last, tokens);
+}
+/// The bytes of `count` elements from `first` on, in range `position` of an operand.
+template <class E>
+touched_bytes elements_of(operand const& o, std::int64_t position, std::int64_t first, std::int64_t count) {
+  return {o.owner, o.at + o.stride * std::size_t(position) + std::uintptr_t(first) * sizeof(E),
+          count * std::int64_t(sizeof(E))};
+}
 /// Where the tile's part of an operand begins: the address or offset in touched_bytes.
 inline std::uintptr_t place_of(operand const& o, tile const& t) {
   return o.at + o.stride * std::size_t(t.index);
 }
 void read_once(task_description& d, touched_bytes const& bytes);
+
+/// The destination of a step over panels: `features` features, or a number for each token.
+template <element E> struct panels_to {
+  operand at;
+  std::int64_t features, tokens;
+
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+  E* panel(tile const& t) const { return t.address<E>(at); }
+  touched_bytes part(tile const& t, range of) const {
+    return part_of_panel<E>(at, t.index, of.first, of.last, tokens_of(t.index, tokens));
+  }
+
+  // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
+  // computed in pieces of a panel.
+  panels_to const& computed_at() const { return *this; }
+  static void cut(plan&, int, function_ref<range(int, int)>) {}
+  template <class Body> auto finished(Body const& body) const;
+};
+template <element E> struct tokens_to {
+  operand at;
+  std::int64_t tokens;
+  int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
+};
+
+/// The body of a step over panels of its destination, or over parts of their features. Of has
+///   destination()            a panels_to
+///   features_of(tile)        the features of a tile
+///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
+///   describe(tile, d)        the reads and the work
+template <class Of> struct panel_body {
+  Of of;
+
+  void compute(tile const& t) const noexcept {
+    auto const& to = of.destination();
+    auto* const panel = to.panel(t);
+    of.compute_at(t, panel);
+    clear_padding(to.at, to.features, panel, t);
+  }
+  void describe(tile const& t, task_description& d) const {
+    of.describe(t, d);
+    d.write(of.destination().part(t, of.features_of(t)));
+  }
+};
+
+template <element E> template <class Body> auto panels_to<E>::finished(Body const& body) const {
+  if constexpr (requires { body.compute(tile{}); })
+    return body;
+  else
+    return panel_body<Body>{body};
+}
 
 #ifdef TESSERA_BODY
 
@@ -5958,10 +5954,9 @@ template <element Element, domain Axis> class axis_vector {
   }
   axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
   /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
-  /// of its own, and so has what another vector is assigned to.
-  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features,
-  ///   or
-  ///          of a panel's tokens
+  /// of its own, and so has this vector after another vector was assigned to it.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
+  ///          or of 64 tokens
   /// Throws as block_sparse_matrix::over.
   TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
                                        borrowing how = borrowing::strict) {
@@ -6295,7 +6290,8 @@ template <> struct lane<bfloat16> {
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Converted by the instructions for it, which neither take subnormal numbers of two bytes for zero nor make
-/// them so, or by integer arithmetic. Never multiplied as they are: sums of float16 would not be a float's.
+/// them so, or by integer arithmetic. No SIMD instruction multiplies them, since sums of float16 would not be
+/// a float's; AMX does, into sums of float.
 template <> struct lane<float16> {
   using stored = pair<float16>;
 
@@ -6885,15 +6881,12 @@ struct describe_parts {
   }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
-    constexpr auto bytes = std::int64_t(sizeof(E));
-    operand const& o = leaf.from;
-    const std::uintptr_t at = place_of(o, of);
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
-      read_once(d, part_of_panel<E>(o.owner, at, first, last, tokens));
+      read_once(d, part_of_panel<E>(leaf.from, of.index, first, last, tokens));
     else if constexpr (std::is_same_v<Leaf, tree::token<E>>)
-      read_once(d, {o.owner, at, tokens * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, 0, tokens));
     else
-      read_once(d, {o.owner, at + std::uintptr_t(first * bytes), (last - first) * bytes});
+      read_once(d, elements_of<E>(leaf.from, of.index, first, last - first));
   }
 };
 /// Describes the reads of a tree at features [first, last) and `tokens` tokens of a panel, or at values
@@ -7410,6 +7403,9 @@ pattern operator&(pattern const& a, pattern const& b);
 /// The blocks that a stores and b does not (difference).
 pattern operator-(pattern const& a, pattern const& b);
 
+/// Whether a stores all blocks of `part`, a pattern of its grid. Throws shape_error if the grids differ.
+bool stores_all(pattern const& a, pattern const& part);
+
 /// Block (j, i) for every block (i, j) of p.
 pattern transposed(pattern const& p);
 
@@ -7482,6 +7478,16 @@ TESSERA_BODY pattern operator|(pattern const& a, pattern const& b) {
   if (a.is_dense()) return a;
   if (b.is_dense()) return b;
   return detail::join_rows("pattern | pattern", a, b, [](auto... range) { std::set_union(range...); });
+}
+
+TESSERA_BODY bool stores_all(pattern const& a, pattern const& part) {
+  detail::check_same_grid("stores_all", a, part);
+  if (a.is_dense() || a.serial() == part.serial()) return true;
+  for (int i = 0; i < a.block_rows(); ++i) {
+    const auto all = a.row(i), some = part.row(i);
+    if (!std::includes(all.begin(), all.end(), some.begin(), some.end())) return false;
+  }
+  return true;
 }
 
 TESSERA_BODY pattern operator&(pattern const& a, pattern const& b) {
@@ -7617,8 +7623,8 @@ void for_each_change(pattern const& from, pattern const& to, Kept&& kept, Added&
 }
 
 /// Calls move(slot in `from`, slot in `to`) and clear(slot in `to`) so that blocks can be moved within one
-/// array: first those that move down, ascending, then those that move up, and the zeros, descending. No block
-/// overtakes another, so none reaches a slot whose block has still to move.
+/// array: first the blocks that move down, ascending, then the blocks that move up, and the zeros,
+/// descending. No block overtakes another, so none reaches a slot whose block has still to move.
 template <class Move, class Clear>
 void move_within(pattern const& from, pattern const& to, Move&& move, Clear&& clear) {
   for_each_change<slot_order::ascending>(
@@ -7769,9 +7775,9 @@ template <element Element, class Block = void> class block_sparse_matrix {
     check_grid(stored);
     values_ = aligned_array<Element>(elements_of(stored));
   }
-  /// A matrix over values that another owns, and keeps for longer: those of each block of `stored`, row by
-  /// row. Statements write them. A copy has values of its own, and so has what another matrix is assigned to,
-  /// or a pattern with another number of blocks: see borrows.
+  /// A matrix over values that another owns, and keeps for longer: the blocks of `stored`, each row by row.
+  /// Statements write them. A copy has values of its own, and so has this matrix after another matrix, or a
+  /// pattern with another number of blocks, was assigned to it: see borrows.
   /// To borrow from a file, map it writable and privately (mmap, MAP_PRIVATE).
   ///   lent   begins at a multiple of 64 bytes; zeros follow the values up to the next one
   /// Throws shape_error if there are fewer values, or more, if one is not zero that overhangs the matrix or
@@ -7794,7 +7800,7 @@ template <element Element, class Block = void> class block_sparse_matrix {
     return over(lent, rows, cols,
                 tessera::pattern::dense(blocks(rows, Block::rows), blocks(cols, Block::cols)), how);
   }
-  /// Whether the values are those that `over` was given.
+  /// Whether the values are in the memory that `over` was given.
   bool borrows() const { return values_.borrows(); }
   /// The values of another, brought to this element.
   template <element Other>
@@ -8017,32 +8023,21 @@ namespace eval {
 // ---- over panels ----
 
 /// y = tree, over the features of a panel. A part of a panel is a range of granules.
-template <class E, class Tree> struct panels_body {
-  operand to;
-  std::int64_t features, tokens;
+template <class E, class Tree> struct elementwise_body {
+  panels_to<E> to;
   Tree tree;
 
-  operand const& destination() const { return to; }
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
-
-  void compute(tile const& t) const noexcept {
-    E* const y = t.address<E>(to);
-    compute_at(t, y);
-    clear_padding(to, features, y, t);
-  }
-  /// With the panel of the result at y.
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
     const auto on_panel = on(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
-        on_panel, y, f.first, f.last, tokens_of(t.index, tokens), t.index * panel_tokens);
+        on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
-
   void describe(tile const& t, task_description& d) const {
     const range f = features_of(t);
-    const int live = tokens_of(t.index, tokens);
-    describe_reads(tree, t, f.first, f.last, live, d);
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), f.first, f.last, live));
+    describe_reads(tree, t, f.first, f.last, tokens_of(t.index, to.tokens), d);
   }
 };
 
@@ -8061,7 +8056,7 @@ template <class E, class Tree> struct tokens_body {
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
     describe_reads(tree, t, 0, 1, live, d);
-    d.write({to.owner, place_of(to, t), live * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, live));
   }
 };
 
@@ -8074,8 +8069,7 @@ template <class E, class To, class Node> TESSERA_COLD void add_elementwise(plan&
   s.tiles = to.panels();
   s.most_parts = int(ceil_div<std::int64_t>(to.features, granule));
   to.cut(p, s.most_parts, [&](int part, int parts) { return granules_of(to.features, part, parts); });
-  p.add(s, to.finished(panels_body<E, std::remove_const_t<decltype(tree)>>{to.computed_in(), to.features,
-                                                                           to.tokens, tree}));
+  p.add(s, to.finished(elementwise_body<E, std::remove_const_t<decltype(tree)>>{to.computed_at(), tree}));
 }
 
 template <class E, class Node>
@@ -8128,7 +8122,7 @@ template <class E, class Tree> struct values_body {
 
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({to.owner, place_of(to, t), of.size(t) * std::int64_t(sizeof(E))});
+    d.write(elements_of<E>(to, t.index, 0, of.size(t)));
   }
 };
 
@@ -8170,7 +8164,7 @@ template <class T, class Tree> struct panel_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, rows, tokens_of(t.index, tokens), d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 
@@ -8196,7 +8190,7 @@ template <class T, class Tree> struct value_totals_body {
   }
   void describe(tile const& t, task_description& d) const {
     describe_reads(tree, t, 0, of.size(t), 0, d);
-    d.write({totals.owner, place_of(totals, t), sizeof(double)});
+    d.write(elements_of<double>(totals, t.index, 0, 1));
   }
 };
 
@@ -8278,19 +8272,20 @@ TESSERA_COLD TESSERA_BODY double sum_of(context& ctx, plan& p, operand const& to
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// What an engine does in W·x, where it differs: those of quads and AMX stand in headers of their own.
+/// The policy of an engine: where engines differ in W·x. The policies of quads and AMX have their own
+/// headers.
 ///   exists<E, Arch>       it is compiled in for elements E, in registers of an instruction set
 ///   fits<Shape, Arch>     it multiplies blocks of a shape, as lines have them
-///   blocks_beside<Shape>  the blocks of a line that it multiplies at once: a step before puts them side by
-///   side offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a
-///   step before
-///                         computes
+///   blocks_beside<Shape>  the blocks of a line that it multiplies at once; a step before puts them side by
+///                         side
+///   offsets_x             x is offset, a chunk at a time, and sums begin at offsets_of_rows, which a step
+///                         before computes
 ///   unrolls_blocks        the steps of a block are written out
 ///   prepare<Arch>(…)      brings features [first, last) of x into the form that it multiplies
 ///   begin_sum<Arch>(…)    the value at which the sums of a row begin
 template <engine Which> struct engine_policy;
 
-/// Of engines that multiply numbers, or pairs of them, lane by lane.
+/// The policy of engines that multiply numbers, or pairs of them, lane by lane.
 struct lane_policy {
   template <class Shape> static constexpr int blocks_beside = 1;
   static constexpr bool offsets_x = false, unrolls_blocks = false;
@@ -8379,7 +8374,7 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 #include <type_traits>
 
 // Intel's matrix unit (AMX): eight tile registers of up to 16 rows of 64 bytes, and an instruction that
-// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ with the same
+// multiplies two of them. Kernels take the unit as a type, the hardware's or one in plain C++ that gives its
 // bits, and name registers by number:
 //   unit(shapes)                          all registers get their shapes
 //   zero<Register>()
@@ -8387,9 +8382,9 @@ TESSERA_INLINE void multiply_registers(Sum (&sums)[Rows][Registers], Left const&
 //   store<Register>(to, row_bytes)
 //   multiply_add<Sums, Left, Right>()     sums += left · right
 // of which left holds (rows, depth) of bfloat16, right (depth / 2, columns, 2), which is how a panel stands
-// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() is the same of
-// float16; multiply_add<Sums, Left, Right, int8>() is of (rows, depth) and (depth / 4, columns, 4), and sums
-// in integers of 32 bits.
+// in memory, and sums (rows, columns) of float. multiply_add<Sums, Left, Right, float16>() multiplies
+// float16; multiply_add<Sums, Left, Right, int8>() multiplies (rows, depth) by (depth / 4, columns, 4), and
+// sums in integers of 32 bits.
 
 namespace tessera { inline namespace TESSERA_ISA {
 class float16;
@@ -8706,8 +8701,8 @@ using multiplied_as = std::conditional_t<
                            engines_for<bfloat16, engine::pairs, engine::amx>() != engine_set(),
                        bfloat16, accumulator_t<E>>>;
 
-/// Calls use(constant) with the engine for products of elements A and B: the fastest one on a machine, of
-/// those that are compiled in and that the operation has beside `fma`.
+/// Calls use(constant) with the engine for products of elements A and B: of `fma` and the engines Of that are
+/// compiled in, the fastest on a machine.
 template <class A, class B, engine... Of, class Use> void with_engine(machine const& on, Use&& use) {
   if constexpr (std::is_same_v<A, B> && element_traits<A>::features_a_lane > 1) {
     constexpr engine_set compiled = engines_for<A, Of...>();
@@ -8899,7 +8894,7 @@ template <class T> struct nonzeros {
   /// (fewest_a_piece). If `memory` is null, only bytes() may be called.
   nonzeros(block_index const& index, std::int64_t depth, int most, std::byte* memory)
       : nonzeros(index.lines(), index.blocks(), depth, most, memory) {}
-  /// The same for `all` nonzeros in `all_lines` lines.
+  /// Room for `all` nonzeros in `all_lines` lines.
   nonzeros(int all_lines, std::int64_t all, std::int64_t depth, int most, std::byte* memory)
       : lines(all_lines), stored(all) {
     const bool sparse = stored * most < fewest_a_piece * lines * depth;
@@ -8967,8 +8962,8 @@ template <class T> struct nonzeros {
   }
 
   /// Copies the nonzeros of a group from any other format, to number `start` and on.
-  ///   list(c, visit)   calls visit(line, feature, value) for those of chunk c, in an order that is ascending
-  ///                    in the features of each line; line in the group, feature in the chunk
+  ///   list(c, visit)   calls visit(line, feature, value) for the nonzeros of chunk c, in an order that is
+  ///                    ascending in the features of each line; line in the group, feature in the chunk
   template <class List> void order(int first_line, std::int32_t start, List const& list) const noexcept {
     const int count = std::min(group, lines - first_line);
     for (int c = 0; c < chunks; ++c) {
@@ -9593,11 +9588,10 @@ template <class W, class Block, bool Transposed, int Beside> struct block_order_
             copy + index.place_of(line) * Block::elements, index.line(line).count);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
     const range lines = index.lines_of_part(int(t.index), tiles);
-    describe_blocks(d, index.with_room(0), lines, weights, block_bytes);
-    d.write({to.owner, to.at + std::uintptr_t(index.place_of(lines.first) * block_bytes),
-             (index.place_of(lines.last) - index.place_of(lines.first)) * block_bytes});
+    const std::int64_t first = index.place_of(lines.first), last = index.place_of(lines.last);
+    describe_blocks(d, index.with_gaps(0), lines, weights, Block::elements * std::int64_t(sizeof(W)));
+    d.write(elements_of<W>(to, 0, first * Block::elements, (last - first) * Block::elements));
   }
 };
 
@@ -9615,10 +9609,10 @@ template <class W, class LineBlock> struct row_offsets_body {
           t.address<std::int32_t>(to) + std::int64_t(i) * LineBlock::rows);
   }
   void describe(tile const& t, task_description& d) const {
-    constexpr std::int64_t line_bytes = LineBlock::rows * sizeof(std::int32_t);
     const range lines = index.lines_of_part(int(t.index), tiles);
     describe_blocks(d, index, lines, weights, LineBlock::elements * std::int64_t(sizeof(W)));
-    d.write({to.owner, to.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+    d.write(elements_of<std::int32_t>(to, 0, std::int64_t(lines.first) * LineBlock::rows,
+                                      std::int64_t(lines.size()) * LineBlock::rows));
   }
 };
 
@@ -9640,10 +9634,8 @@ template <class T, class W> struct nonzeros_body {
   }
   void describe(tile const& t, task_description& d) const {
     const range now = lines(t);
-    const auto first = std::uintptr_t(index.blocks_before(now.first));
-    const std::int64_t count = index.blocks(now.first, now.last);
     describe_blocks(d, index, now, weights, sizeof(W));
-    d.write({to.owner, to.at + first * sizeof(T), count * std::int64_t(sizeof(T))});
+    d.write(elements_of<T>(to, 0, index.blocks_before(now.first), index.blocks(now.first, now.last)));
   }
 };
 
@@ -9772,7 +9764,7 @@ struct panel_prefetcher {
     }
   }
 
-  /// For so many visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
+  /// For `visits` visits, each of which reads `visit_bytes` of x: no more is prefetched than these read. Of a
   /// panel in several chunks, the next chunk is prefetched: the panel's own, or the first of the next panel.
   static panel_prefetcher plan(std::byte const* next_panel, std::size_t bytes, int chunks,
                                std::int64_t visits, int visit_bytes) {
@@ -9820,11 +9812,11 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The kernel for one panel by AMX. A register holds 16 rows of W and 32 features. Blocks of at least 16
 /// columns, and their slices of x, are loaded as they are stored: the unit takes as many cycles as a block
-/// has rows, whatever its columns, and what limits is loading x, and storing and rounding the sums. Of
+/// has rows, whatever its columns, and loading x, and storing and rounding the sums, take the time. Of
 /// narrower blocks, `beside` of a line are multiplied at once: their rows stand side by side
 /// (put_side_by_side), and their slices of x are gathered in time, because a register is not loaded before
-/// what it reads has left the store buffer. The sums of one line pass through the tree between the blocks of
-/// the next line.
+/// its bytes have left the store buffer. The sums of one line pass through the tree between the blocks of the
+/// next line.
 ///   Unit   simd::hardware_amx or simd::emulated_amx
 template <class Unit, class Arch, class Types, class Shape, class Tree> struct amx_product {
   using W = typename Types::weight;
@@ -9947,7 +9939,7 @@ template <class Unit, class Arch, class Types, class Shape, class Tree> struct a
     return reinterpret_cast<X*>(a_.sums + sums_at_once) + number % slot_count * slot_elements;
   }
 
-  /// Gathers the slices of the next `beside` blocks, zeros in place of those that the line does not have.
+  /// Gathers the slices of the next `beside` blocks, zeros in place of blocks that the line does not have.
   template <int Columns> TESSERA_INLINE void gather() {
     for (; soon_.line < a_.last_line; ++soon_.line, soon_.row = 0)
       for (; soon_.row < Shape::rows; soon_.row += rows, soon_.token = 0)
@@ -10079,8 +10071,8 @@ template <class Arch, class Types, class Shape, class Tree> struct sparse_produc
   ///   a panel longer than whole_panel_bytes        a chunk and the prefetched data fit the L2
   ///   several register blocks a line               a line's part of a chunk fits the L1
   ///   else, lines of many blocks (fewest_steps)    a chunk fits the L1
-  /// Since every chunk loads and stores the sums, there are no more than for which this is less than what is
-  /// read of x.
+  /// Since every chunk loads and stores the sums, there are no more chunks than for which these are fewer
+  /// bytes than are read of x.
   static int chunks(block_index const& index, std::int64_t depth) {
     if (index.lines() == 0) return 1;
     const std::int64_t panel = depth * feature_bytes, used = index.blocks() * block_depth / index.lines(),
@@ -10339,9 +10331,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 /// The operands and sizes that all products have.
 template <class Types, class Tree> struct product_operands {
   using T = typename Types::accumulator;
-  operand to, x;
+  panels_to<typename Types::result> to;
+  operand x;
   kernels::block_index index;
-  std::int64_t features, tokens;
   std::int64_t inner;  // features of x
   operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
   int group_lines = 1;
@@ -10356,8 +10348,8 @@ template <class Types, class Tree> struct product_operands {
   /// The features of part `part` of `parts`, in lines of `line_rows`.
   range features_of(int part, int parts, int line_rows) const {
     const range lines = index.lines_of_part(part, parts, group_lines);
-    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
-            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+    return {int(std::min<std::int64_t>(to.features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(to.features, std::int64_t(lines.last) * line_rows))};
   }
 
   /// With the panel of the result at y.
@@ -10372,15 +10364,15 @@ template <class Types, class Tree> struct product_operands {
          .y = y,
          .first_line = lines.first,
          .last_line = lines.last,
-         .rows = features,
+         .rows = to.features,
          .depth = depth(),
-         .tokens = tokens_of(t.index, tokens),
+         .tokens = tokens_of(t.index, to.tokens),
          .next = nullptr,
          .next_bytes = 0,
          .first_token = t.index * panel_tokens,
          .sums = t.address<typename Types::sum>(sums)},
         on_panel};
-    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    const bool has_next = (t.index + 1) * panel_tokens < to.tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
       const range fetched =
           part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
@@ -10390,18 +10382,17 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
+  /// Describes a tile, but for its result, for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
     using X = typename Types::activation;
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const int live = tokens_of(t.index, tokens);
+    const int live = tokens_of(t.index, to.tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x, t.index, 0, inner, live),
                      element_traits<X>::features_a_lane);
     describe_reads(tree, t, first, last, live, d);
-    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
     d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
                 Block::cols, int(sizeof(W))});
   }
@@ -10419,13 +10410,8 @@ template <class Types, class Block, class Tree> struct product_body {
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
   operand offsets;  // row_offsets, where x is offset
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
@@ -10437,10 +10423,8 @@ template <class Types, class Block, class Tree> struct product_body {
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
     if constexpr (policy::offsets_x) {
-      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
       const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
-      d.read(
-          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+      d.read(elements_of<std::int32_t>(offsets, 0, lines.first * Block::rows, lines.size() * Block::rows));
     }
   }
 };
@@ -10453,22 +10437,17 @@ template <class Types, class Tree> struct ordered_product_body {
   product_operands<Types, Tree> of;
   operand ordered;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
 
   kernels::nonzeros<T> nonzeros(tile const& t) const {
     return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
             t.address<std::byte>(ordered)};
   }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     if constexpr (std::is_same_v<Y, T>)
-      if (of.sums == of.to) a.sums = y;
+      if (of.sums == of.to.at) a.sums = y;
     kernel::run(a, nonzeros(t));
   }
   void describe(tile const& t, task_description& d) const {
@@ -10485,13 +10464,8 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   operand weights;
   kernels::block_index by_rows;  // of W
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<W const>(weights);
@@ -10543,7 +10517,7 @@ struct product_kind {
   int rows, cols;
   bool transposed = false;
   int kept = 0, group = 0;  // N:M: `kept` of `group` elements; else 0
-  // Whether a number of one byte is widened before it is multiplied by what is no integer.
+  // Whether a number of one byte is widened before it is multiplied by a number that is no integer.
   bool widens_w = false, widens_x = false;
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.
@@ -11043,7 +11017,7 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-// ---- what is multiplied ----
+// ---- the factors ----
 
 /// The product of a matrix with an x of elements X: its factors, and the facts that choose its method. Other
 /// kinds of matrix have specialisations, and overloads of add_product, of their own.
@@ -11103,7 +11077,7 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 template <class Shape, class To, class Types, class Tree>
 void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
   to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, Shape::rows); });
-  of.to = to.computed_in();
+  of.to = to.computed_at();
 }
 
 /// The step of a product of few tokens, with the blocks of W where they stand.
@@ -11127,13 +11101,14 @@ TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To
   using T = typename Types::accumulator;
   using body = ordered_product_body<Types, Tree>;
   bool reads_result = false;
-  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to.at);
   of.group_lines = kernels::nonzeros<T>::group;
   cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
   body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
+  made.of.index = of.index.in_order();
   const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                               std::is_same_v<typename Types::result, T> && !reads_result;
-  made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+  made.of.sums = sums_in_result ? of.to.at : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(made));
 }
@@ -11150,7 +11125,7 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
   operand in_order = weights;
   constexpr int beside = body::policy::template blocks_beside<line_block>;
   if constexpr (Transposed || beside > 1) {
-    of.index = of.index.with_room(beside - 1);
+    of.index = of.index.with_gaps(beside - 1);
     in_order = ordered_blocks<W, Block, Transposed, beside>(p, weights, of.index);
     of.index = of.index.in_order();
   }
@@ -11177,11 +11152,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
   using types = types_of<Way, all, W, X, E>;
   const kernels::block_index by_rows = index_of(matrix.pattern());
-  const product_operands<types, Tree> of{.to = to.at,
+  const product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                          .x = x,
                                          .index = index_of(matrix.pattern(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
                                          .sums = {},
                                          .tree = tree};
@@ -11201,7 +11174,7 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
 
 // ---- lowering ----
 
-/// Calls use.operator()<Way>() with the method `chosen`, of those that there is code for.
+/// Calls use.operator()<Way>() with the method `chosen`, one of the methods that there is code for.
 template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
   constexpr product_methods ways = methods_of(Of::kind);
   unroll<ways.count>([&](auto i) {
@@ -11280,8 +11253,8 @@ TESSERA_INLINE accumulator_t<E> const* widened(E const* from,
 }
 
 /// The product of a block of Rows x Inner and one of Inner x Cols, all in T: summed over the inner index from
-/// zero on, in its order, and then stored, or added to what is there. A register holds columns of one row, or
-/// several whole rows if they are short.
+/// zero on, in its order, and then stored, or added to the stored sums. A register holds columns of one row,
+/// or several whole rows if they are short.
 template <class T, class Arch, int Rows, int Inner, int Cols> struct block_times_block {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows_a_register =
@@ -11399,7 +11372,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
 /// The sums of one block row of a matrix at a time, in the accumulator, found by block column (Gustavson
 /// 1978). Blocks of a matrix of accumulators are summed where they stand. Single elements are summed by
-/// column: what is added to a column that is not stored is never read.
+/// column: a sum of a column that is not stored is never read.
 ///   Elements   of a block
 ///   C          the matrix's
 template <class Arch, class C, int Elements> class row_sums {
@@ -11587,10 +11560,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
 
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C));
     d.read(blocks_of_lines(a, a_index, l, Rows * Inner * sizeof(A)));
-    d.write(written);
-    if (accumulates) d.read(written);
+    d.write(blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)));
+    if (accumulates) d.read(d.writes.back());
     std::vector<char> read(std::size_t(b_index.blocks()), 0);
     for (int line = l.first; line < l.last; ++line) {
       const auto stored = result.index.line(line).all_columns();
@@ -11603,9 +11575,9 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
           }
       }
     }
-    constexpr std::int64_t block_bytes = Inner * Cols * sizeof(B);
+    constexpr std::int64_t block = Inner * Cols;
     for (std::size_t slot = 0; slot < read.size(); ++slot)
-      if (read[slot]) d.read({b.owner, b.at + slot * std::size_t(block_bytes), block_bytes});
+      if (read[slot]) d.read(elements_of<B>(b, 0, std::int64_t(slot) * block, block));
   }
 };
 
@@ -11628,7 +11600,7 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
   }
 }
 
-/// Throws what is wrong with the statement `to` = `product`.
+/// Throws shape_error if the statement `to` = `product` is not possible.
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {
@@ -11769,8 +11741,7 @@ template <class T, class Tree> struct token_sum {
   T* to;
 };
 
-/// Stores the sum over the lanes of each of `height` registers, or adds it to what is stored; zero behind
-/// them.
+/// Stores the sum over the lanes of each of `height` registers, or adds it to the number there; zeros follow.
 template <class Arch, class T, class Register>
 [[gnu::noinline]] void store_token_sums(Register* registers, int height, T* to, bool adds) {
   constexpr int lanes = simd::lanes<T, Arch>;
@@ -11910,7 +11881,7 @@ template <class E, class Op, class Tree> struct fold_body {
     return {on(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
-    return {to.owner, place_of(to, t), tokens * std::int64_t(sizeof(E))};
+    return elements_of<E>(to, t.index, 0, tokens);
   }
 };
 /// A sum over the tokens of a panel, in the accumulator: a row for each panel.
@@ -11923,8 +11894,7 @@ template <class T, class Tree> struct token_sum_body {
     return {on(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
-    return {to.owner, place_of(to, t) + std::uintptr_t(features.first) * sizeof(T),
-            features.size() * std::int64_t(sizeof(T))};
+    return elements_of<T>(to, t.index, features.first, features.size());
   }
 };
 
@@ -11987,12 +11957,11 @@ template <class E> struct row_sum_body {
     for (std::int64_t f = 0; f < size(t); ++f) y[f] = E((accumulates ? T(y[f]) : T(0)) + T(sums[f]));
   }
   void describe(tile const& t, task_description& d) const {
-    d.read({rows.owner, rows.at + std::uintptr_t(first(t)) * sizeof(T), size(t) * std::int64_t(sizeof(T)),
-            panels, std::int64_t(rows.stride)});
-    const touched_bytes written{to.owner, to.at + std::uintptr_t(first(t)) * sizeof(E),
-                                size(t) * std::int64_t(sizeof(E))};
-    d.write(written);
-    if (accumulates) d.read(written);
+    touched_bytes of_rows = elements_of<T>(rows, 0, first(t), size(t));
+    of_rows.count = panels, of_rows.stride = std::int64_t(rows.stride);
+    d.read(of_rows);
+    d.write(elements_of<E>(to, 0, first(t), size(t)));
+    if (accumulates) d.read(d.writes.back());
   }
 };
 
@@ -12096,7 +12065,7 @@ void lower_to(plan& p, tokens_to<E> const& to, expr::feature_reduction<Op, Argum
   lower_reductions(p, to.tokens, fold_source<E, Op, Argument>{node.argument, to.at});
 }
 
-/// A reduction among those of one pass: a sum over tokens, …
+/// A reduction among the reductions of one pass: a sum over tokens, …
 template <class E, class Argument, bool Accumulates>
 auto reduction_of(plan& p,
                   expr::statement<feature_vector<E>, expr::token_sum<Argument>, Accumulates> const& s) {
@@ -12127,8 +12096,7 @@ template <class T>
 concept reduction = requires(plan& p, T const& each) { reduction_of(p, each); };
 
 /// Reductions that are computed in one pass: statements, and references to locals.
-template <class... Reduction>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] one_pass {
+template <class... Reduction> struct TESSERA_STATEMENT one_pass {
   using statement_tag = void;
   std::tuple<Reduction...> reductions;
   void lower(plan& p) const {
@@ -12714,6 +12682,16 @@ struct sampled_product
     next.at = fetched;
     reg acc[unsigned(Blocks * rows)];  // block by block
     unroll<Blocks * rows>([&](auto i) TESSERA_INLINE_LAMBDA { acc[i] = sums_of_rows[i % rows][i / rows]; });
+    add_to_blocks<Blocks>(a, acc, row, column, cols, values);
+  }
+
+  /// Adds up the lanes of each sum, block by block, and adds the totals to rows `row` … of the blocks at
+  /// `values`, from column `column` on.
+  template <int Blocks>
+  TESSERA_INLINE static void add_to_blocks(arguments const& a,
+                                           reg (&acc)[unsigned(Blocks * rows_for<Blocks>)], int row,
+                                           int column, std::int32_t const* cols, T* values) {
+    constexpr int rows = rows_for<Blocks>;
     constexpr bool contiguous =
         columns == Shape::cols && (rows == Shape::rows || Blocks == 1 || rows % lanes_a_column == 0);
     if constexpr (contiguous && Blocks * rows % lanes_a_column == 0) {
@@ -13090,16 +13068,14 @@ template <class Types, class Block> struct sampled_body {
       rows_of(static_cast<A const*>(nullptr), a, a_stride, l, Block::rows, result.rows);
       rows_of(static_cast<B const*>(nullptr), b, b_stride, c, Block::cols, result.cols);
     }
-    constexpr std::int64_t block_bytes = Block::elements * sizeof(T);
     std::int64_t multiplied = 0;
     for (int line = l.first; line < l.last; ++line) {
       const kernels::block_line blocks = result.index.line(line);
       for (int k = 0; k < blocks.count; ++k) {
         if (blocks.columns[k] < c.first || blocks.columns[k] >= c.last) continue;
         const std::int64_t slot = transposes ? blocks.slot(k) : blocks.first + k;
-        const touched_bytes block{to.owner, to.at + std::uintptr_t(slot * block_bytes), block_bytes};
-        d.write(block);
-        if (accumulates) d.read(block);
+        d.write(elements_of<T>(to, 0, slot * Block::elements, Block::elements));
+        if (accumulates) d.read(d.writes.back());
         ++multiplied;
       }
     }
@@ -13134,9 +13110,8 @@ template <class E, class From> struct padding_body {
                                                                   features, live, 0);
   }
   void describe(tile const& t, task_description& d) const {
-    d.read(part_of_panel<From>(from.owner, place_of(from, t), 0, features, tokens_of(t.index, tokens)));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, round_up<std::int64_t>(features, granule),
-                             panel_tokens));
+    d.read(part_of_panel<From>(from, t.index, 0, features, tokens_of(t.index, tokens)));
+    d.write(part_of_panel<E>(to, t.index, 0, round_up<std::int64_t>(features, granule), panel_tokens));
   }
 };
 
@@ -13478,7 +13453,7 @@ template <class Element> class token_rows {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
-/// Rows of which a tile touches those of its panel.
+/// Rows of tokens, of which a tile touches the rows of its panel.
 template <class E> operand rows_by_panel(token_rows<E> const& rows) {
   operand o = all_of(rows);
   o.touches = footprint::own_rows;
@@ -13490,9 +13465,9 @@ template <class E> operand rows_by_panel(token_rows<E> const& rows) {
 template <class E>
 touched_bytes part_of_rows(operand const& rows, std::int64_t stride, tile const& t, std::int64_t first,
                            std::int64_t last, int tokens) {
-  constexpr auto bytes = std::int64_t(sizeof(E));
-  return {rows.owner, place_of(rows, t) + std::uintptr_t(first * bytes), (last - first) * bytes, tokens,
-          stride * bytes};
+  touched_bytes part = elements_of<E>(rows, t.index, first, last - first);
+  part.count = tokens, part.stride = stride * std::int64_t(sizeof(E));
+  return part;
 }
 
 /// A tensor is written past the caches if it is larger than a core's share of the last one.
@@ -13503,20 +13478,19 @@ template <class E> kernels::lines_go lines_of(operand const& to, std::int64_t fe
 
 /// panel = rows
 template <class E> struct from_rows_body {
-  operand to, rows;
-  std::int64_t features, tokens, stride;
-  kernels::lines_go go = lines_of<E>(to, features, tokens);
+  panels_to<E> to;
+  operand rows;
+  std::int64_t stride;
+  kernels::lines_go go = lines_of<E>(to.at, to.features, to.tokens);
 
-  void compute(tile const& t) const noexcept {
-    E* const panel = t.address<E>(to);
+  panels_to<E> const& destination() const { return to; }
+  range features_of(tile const&) const { return {0, int(to.features)}; }
+  void compute_at(tile const& t, E* panel) const noexcept {
     kernels::row_transposition<simd::native, E>::to_panel(t.address<E const>(rows), stride, panel, 0,
-                                                          features, tokens_of(t.index, tokens), go);
-    clear_padding(to, features, panel, t);
+                                                          to.features, tokens_of(t.index, to.tokens), go);
   }
   void describe(tile const& t, task_description& d) const {
-    const int live = tokens_of(t.index, tokens);
-    d.read(part_of_rows<E>(rows, stride, t, 0, features, live));
-    d.write(part_of_panel<E>(to.owner, place_of(to, t), 0, features, live));
+    d.read(part_of_rows<E>(rows, stride, t, 0, to.features, tokens_of(t.index, to.tokens)));
   }
 };
 
@@ -13529,10 +13503,14 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   s.tiles = to.panels();
   s.writes(to.at);
   const operand from = s.reads(rows_by_panel(rows));
-  p.add(s, from_rows_body<E>{to.at, from, to.features, to.tokens, rows.stride()});
+  p.add(s, to.finished(from_rows_body<E>{to, from, rows.stride()}));
 }
 
-/// A body that computes panels, a piece at a time, and brings each into the rows.
+/// The operand of a destination.
+inline operand const& place_in(operand const& to) { return to; }
+template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
+
+/// A body as that of panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
   operand rows;
@@ -13552,7 +13530,7 @@ template <class E, class Body> struct rows_body {
       const range f = of.features_of(now);
       if (f.size() <= 0) continue;
       // Where the panel would begin whose feature f.first stands in the piece's memory.
-      E* const panel = t.address<E>(of.destination()) - place_in_panel<E>(f.first, 0);
+      E* const panel = t.address<E>(place_in(of.destination())) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
       kernels::row_transposition<simd::native, E>::to_rows(
           panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
@@ -13581,7 +13559,7 @@ template <element E> struct rows_to {
   int pieces = 1;
 
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-  operand const& computed_in() const { return piece; }
+  panels_to<E> computed_at() const { return {piece, features, tokens}; }
   void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
     pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));
     int widest = 0;
@@ -13605,7 +13583,7 @@ template <class E> struct to_rows_body {
   }
   void describe(tile const& t, task_description& d) const {
     const int live = tokens_of(t.index, tokens);
-    d.read(part_of_panel<E>(from.owner, place_of(from, t), 0, features, live));
+    d.read(part_of_panel<E>(from, t.index, 0, features, live));
     d.write(part_of_rows<E>(rows, stride, t, 0, features, live));
   }
 };
@@ -13728,11 +13706,25 @@ template <class E> struct end_padding_body {
   void describe(tile const&, task_description&) const {}
 };
 
+/// Adds the step that copies features of a panel in the worker's memory to where they belong.
+template <class E> TESSERA_COLD void add_copy(plan& p, panels_to<E> const& to, operand const& from) {
+  step_draft s("elementwise", cut::panels);
+  s.writes(to.at);
+  const source<tree::panel<E>> tree(s.reads(from));
+  s.tiles = to.panels();
+  p.add(s, to.finished(elementwise_body<E, source<tree::panel<E>>>{to, tree}));
+}
+
 /// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
-/// one.
+/// one. Memory of the run, which tasks share, gets a copy.
 template <class E, class... Parts>
 TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts...> const& node) {
-  if (to.at.owner != memory::worker) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::user) return add_elementwise<E>(p, to, node);
+  if (to.at.owner == memory::run) {
+    const panels_to<E> whole{p.worker_memory(panel_bytes<E>(to.features)), to.features, to.tokens};
+    lower_to(p, whole, node);
+    return add_copy(p, to, whole.at);
+  }
   std::int64_t first = 0;
   const auto lower_part = [&](auto const& part) {
     const std::int64_t features = expr::extent_of(part).features;
@@ -13750,8 +13742,7 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, concatenation<Parts.
 
 /// The parts of a destination, each a slice. The value is computed in the worker's memory before any part is
 /// written, so that it may read them.
-template <class E, std::size_t Parts, class Value>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] split_assignment {
+template <class E, std::size_t Parts, class Value> struct TESSERA_STATEMENT split_assignment {
   using statement_tag = void;
   std::array<panel_slice<E>, Parts> parts;
   Value value;
@@ -13769,12 +13760,8 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     std::int64_t first = 0;
     for (panel_slice<E> const& part : parts) {
       if (part.features() == 0) continue;
-      step_draft s("elementwise", cut::panels);
-      const operand to = s.writes(by_panel(part));
-      const operand from = s.reads(features_from<E>(whole.at, first, part.features()));
-      s.tiles = whole.panels();
-      const auto tree = source<tree::panel<E>>(from);
-      p.add(s, panels_body<E, std::remove_const_t<decltype(tree)>>{to, part.features(), tokens, tree});
+      add_copy<E>(p, {by_panel(part), part.features(), tokens},
+                  features_from<E>(whole.at, first, part.features()));
       first += part.features();
     }
   }
@@ -13793,11 +13780,11 @@ void require_parts(std::span<expr::extent const> parts, std::int64_t lane);
 
 }  // namespace eval
 
-/// Features of several activations, one behind the other: the features of the first, then those of the
-/// second, and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a
-/// destination, `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead
-/// have slices of one tensor, which are not copied. Throws shape_error unless all parts have the same tokens
-/// and begin at a lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
+/// Features of several activations, one behind the other: all features of the first, then all of the second,
+/// and so on. An operand, `w * concat_features(x, h)`, and if all parts are tensors or slices, a destination,
+/// `concat_features(a, b) = w * x`. A product of which parts are wanted as tensors can instead have slices of
+/// one tensor, which are not copied. Throws shape_error unless all parts have the same tokens and begin at a
+/// lane, which holds two features of bfloat16 and float16, four of 8-bit floats.
 template <expr::activation... Parts>
   requires(sizeof...(Parts) > 0)
 auto concat_features(Parts&&... parts) {
@@ -13880,8 +13867,7 @@ template <class Statement> void lower_statement(plan& p, Statement const& s) {
 }  // namespace eval
 
 /// A statement, or none. Owns the statement, so that a plan may refer to it.
-template <class Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] optional_statement {
+template <class Statement> struct TESSERA_STATEMENT optional_statement {
   using statement_tag = void;
   std::optional<Statement> statement;
   void lower(eval::plan& p) const {
@@ -13890,8 +13876,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
 };
 
 /// Several statements as one, in order: for functions that add more than one statement to a run.
-template <class... Statement>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] statement_list {
+template <class... Statement> struct TESSERA_STATEMENT statement_list {
   using statement_tag = void;
   std::tuple<Statement...> all;
   void lower(eval::plan& p) const {
@@ -13931,7 +13916,7 @@ template <class... Statement> void run(context& ctx, Statement const&... stateme
   }
 }
 
-/// What run without a context, or with one that nothing else can use, is told.
+/// The message for a run without a context, or with one that nothing else can use.
 template <class First, class... Statement>
   requires(!std::is_convertible_v<First, context&>)
 void run(First&&, Statement const&...) {
@@ -14317,13 +14302,15 @@ template <class X> struct repeated_tokens {
 };
 
 /// What both directions know: tiles are panels of the result, or granules of its features.
-template <class X> struct sequence_tiles {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
-  std::int64_t stride;            // of x: elements from panel to panel
+template <class Y, class X> struct sequence_tiles {
+  panels_to<Y> to;
+  operand from;
+  std::int64_t stride;  // of x: elements from panel to panel
   sequences const* batch;
 
-  range features_of(tile const& t) const { return granules_of(features, t.part, t.parts); }
+  panels_to<Y> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  int live(tile const& t) const { return tokens_of(t.index, to.tokens); }
   /// Features of tokens [begin, end) of x.
   void describe_tokens(task_description& d, range f, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t p = begin / panel_tokens; p * panel_tokens < end; ++p) {
@@ -14338,16 +14325,14 @@ template <class X> struct sequence_tiles {
   }
 };
 
-template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
+template <class Y, class X> struct sequence_sum_body : sequence_tiles<Y, X> {
   token_average kind;
 
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     using T = accumulator_t<X>;
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
                          keys = this->batch->keys(sequence);
       const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
@@ -14355,23 +14340,19 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<X> {
         y[place_in_panel<Y>(feature, token)] =
             Y(share * kernels::sum_of_tokens<simd::native>(x, this->stride, feature, begin, begin + keys));
     }
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
-    const int live = tokens_of(t.index, this->tokens);
-    for (int token = 0; token < live; ++token) {
+    for (int token = 0; token < this->live(t); ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence);
-      this->describe_tokens(d, f, begin, begin + this->batch->keys(sequence));
+      this->describe_tokens(d, this->features_of(t), begin, begin + this->batch->keys(sequence));
     }
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last, live));
   }
 };
 
-template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
+template <class Y, class X> struct repeated_tokens_body : sequence_tiles<Y, X> {
   /// Calls visit(sequence, first, last, keys) for the sequences of a panel, with the tokens of the panel.
   template <class Visit> void for_each_sequence(tile const& t, Visit const& visit) const {
-    const std::int64_t first = t.index * panel_tokens, last = first + tokens_of(t.index, this->tokens);
+    const std::int64_t first = t.index * panel_tokens, last = first + this->live(t);
     for (std::int64_t token = first; token < last;) {
       const std::int64_t sequence = this->batch->sequence_of(token),
                          end = std::min(last, this->batch->end(sequence)),
@@ -14380,10 +14361,9 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
       token = end;
     }
   }
-  void compute(tile const& t) const noexcept {
+  void compute_at(tile const& t, Y* y) const noexcept {
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    Y* const y = t.address<Y>(this->to);
     for_each_sequence(t, [&](std::int64_t sequence, int first, int last, int keys) {
       X const* const of = x + sequence / panel_tokens * this->stride;
       for (int feature = f.first; feature < f.last; ++feature) {
@@ -14393,15 +14373,11 @@ template <class Y, class X> struct repeated_tokens_body : sequence_tiles<X> {
         kernels::fill_tokens(y, feature, keys, last, Y(0));
       }
     });
-    clear_padding(this->to, this->features, y, t);
   }
   void describe(tile const& t, task_description& d) const {
-    const range f = this->features_of(t);
     for_each_sequence(t, [&](std::int64_t sequence, int, int, int) {
-      this->describe_tokens(d, f, sequence, sequence + 1);
+      this->describe_tokens(d, this->features_of(t), sequence, sequence + 1);
     });
-    d.write(part_of_panel<Y>(this->to.owner, place_of(this->to, t), f.first, f.last,
-                             tokens_of(t.index, this->tokens)));
   }
 };
 
@@ -14418,8 +14394,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
   const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
   if (shared_tiles(written, read) != relation::none)
     throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
-  p.add(s, make(sequence_tiles<element>{written, read, to.features, to.tokens, x.tensor().panel_stride(),
-                                        &batch}));
+  p.add(s, to.finished(make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch})));
 }
 template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
   add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
@@ -14553,7 +14528,7 @@ pattern pattern_from_mask(int rows, int cols, Mask const& mask, block_size block
                                  });
 }
 
-/// The same of a mask whose bits are packed.
+/// The pattern of a mask whose bits are packed.
 pattern pattern_from_mask(int rows, int cols, std::vector<bool> const& mask, block_size block = {});
 
 namespace detail {
@@ -14803,7 +14778,7 @@ template <element Element, class Block> class summed_values {
   std::vector<double> sums_;
 };
 
-/// A matrix whose element (rows[p], cols[p]) is values[p]. Its blocks are those that hold such an element.
+/// A matrix whose element (rows[p], cols[p]) is values[p]. It stores the blocks that hold such an element.
 template <element Element, class Block, class Value>
 block_sparse_matrix<Element, Block> matrix_from_elements(int rows, int cols, pattern const& elements,
                                                          auto const& row_of, auto const& col_of,
@@ -14864,7 +14839,7 @@ block_sparse_matrix<Element, Block> matrix_from_bsr(int rows, int cols, Starts c
 
 /// CSR: columns and values of each row.
 ///   row_start (rows + 1), columns (stored), values (stored)
-///   In blocks larger than 1x1, those are stored that hold an element of the index.
+///   A block larger than 1x1 is stored if the index has an element of it.
 template <element Element, class Block = block_shape<1>, index_array Starts, index_array Cols,
           number_array Values>
 block_sparse_matrix<Element, Block> matrix_from_csr(int rows, int cols, Starts const& row_start,
@@ -14994,11 +14969,20 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
+/// Memory in which `weakest` works. Kept, it allocates nothing when as many norms come again.
+template <class T> struct weakest_room {
+  std::vector<char> chosen;
+  std::vector<std::int32_t> sizes;
+  std::vector<T> numbers, candidates;
+};
+
 namespace detail {
 
 /// A mark for each slot: 1 for the `count` slots of least norm, of which the greatest norm is `greatest`.
-template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T greatest, std::int64_t count) {
-  std::vector<char> chosen(norms.size());
+template <class T>
+std::vector<char> const& marked_up_to(std::span<T const> norms, T greatest, std::int64_t count,
+                                      std::vector<char>& chosen) {
+  chosen.resize(norms.size());
   std::int64_t below = 0;
   for (std::size_t slot = 0; slot < norms.size(); ++slot)
     below += chosen.data()[slot] = norms.data()[slot] < greatest;
@@ -15017,36 +15001,50 @@ template <class T> std::vector<char> marked_up_to(std::span<T const> norms, T gr
 /// not-a-number, selection takes longer.
 ///   Finds the greatest norm to mark: counts norms in classes (exponent and 4 more bits), then selects inside
 ///   the class that holds it. This is 4 to 6 times as fast as partitioning all pairs of norm and slot.
-template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
-  if (count == 0) return std::vector<char>(norms.size());
+///   room   has the result
+template <class T>
+std::vector<char> const& weakest(std::span<T const> norms, std::int64_t count, weakest_room<T>& room) {
+  if (count == 0) {
+    room.chosen.assign(norms.size(), 0);
+    return room.chosen;
+  }
   const auto is_unordered = [](T norm) { return std::isnan(norm) || std::signbit(norm); };
   if (std::any_of(norms.begin(), norms.end(), is_unordered)) {  // bits are not in the order of the numbers
-    std::vector<T> numbers(norms.begin(), norms.end());
-    for (T& norm : numbers)
+    room.numbers.assign(norms.begin(), norms.end());
+    for (T& norm : room.numbers)
       if (std::isnan(norm)) norm = std::numeric_limits<T>::infinity();
-    std::vector<T> candidates = numbers;
+    std::vector<T>& candidates = room.candidates;
+    candidates = room.numbers;
     std::nth_element(candidates.begin(), candidates.begin() + (count - 1), candidates.end());
-    return detail::marked_up_to(std::span<T const>(numbers), candidates[std::size_t(count - 1)], count);
+    return detail::marked_up_to(std::span<T const>(room.numbers), candidates[std::size_t(count - 1)], count,
+                                room.chosen);
   }
   using word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr int exponents = 2 * std::numeric_limits<T>::max_exponent;
   const auto class_of = [](T norm) {
     return std::bit_cast<word>(norm) >> (std::numeric_limits<T>::digits - 1 - 4);
   };
-  std::vector<std::int32_t> sizes(16 * exponents);
+  std::vector<std::int32_t>& sizes = room.sizes;
+  sizes.assign(16 * exponents, 0);
   for (const T norm : norms) ++sizes.data()[class_of(norm)];
   std::int64_t rank = count - 1;
   word chosen_class = 0;
   for (; rank >= sizes[chosen_class]; ++chosen_class) rank -= sizes[chosen_class];
 
-  std::vector<T> candidates(static_cast<std::size_t>(sizes[chosen_class]) + 1);
+  std::vector<T>& candidates = room.candidates;
+  candidates.reserve(norms.size() + 1);  // as many as another class may have
+  candidates.resize(static_cast<std::size_t>(sizes[chosen_class]) + 1);
   std::size_t found = 0;
   for (const T norm : norms) {  // without a branch: a norm of another class is overwritten by the next
     candidates.data()[found] = norm;
     found += class_of(norm) == chosen_class;
   }
   std::nth_element(candidates.begin(), candidates.begin() + rank, candidates.end() - 1);
-  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count);
+  return detail::marked_up_to(norms, candidates[static_cast<std::size_t>(rank)], count, room.chosen);
+}
+template <class T> std::vector<char> weakest(std::span<T const> norms, std::int64_t count) {
+  weakest_room<T> room;
+  return weakest(norms, count, room);
 }
 
 /// The sum of the elements of each stored block, by slot.
@@ -15083,7 +15081,7 @@ block_sparse_matrix<T, Block> pruned(block_sparse_matrix<T, Block> w, double den
 }
 
 /// A dense matrix in the user's memory, pruned to blocks: `pruned<block_shape<4>>(row_major(data, rows,
-/// cols), 0.1)`. Its elements are `Element`, or those of the view.
+/// cols), 0.1)`. Its elements are `Element`, or, without it, T.
 template <class Block, class Element = void, class T> auto pruned(matrix_view<T> dense, double density) {
   using chosen = std::conditional_t<std::is_void_v<Element>, std::remove_const_t<T>, Element>;
   block_sparse_matrix<chosen, Block> w(dense.rows, dense.cols);
@@ -15174,9 +15172,8 @@ template <tensor Tensor> std::string to_text(Tensor const& x) {
   }
 }
 
-/// A character for each block, or, of a grid of more than 64, for a square of blocks: from ' ', none stored,
-/// over
-/// '.' to '#', all.
+/// A character for each block, or, of a grid of more than 64, for a square of blocks: ' ' if none is stored,
+/// '.' for few, up to '#' for all.
 std::string to_text(pattern const& p);
 
 std::string to_text(sequences const& all);
@@ -15337,7 +15334,8 @@ template <class Result, class... Parameters> class dispatched<Result(Parameters.
 /// The function of this source file's instruction set.
 #define TESSERA_VARIANT(name) tessera_variants::TESSERA_ISA::name
 
-// What tessera_add_variants has compiled: each declares its function, and says which CPUs run it.
+// The variants that tessera_add_variants has compiled: each declares its function, and says which CPUs run
+// it.
 #define TESSERA_DECLARE(set, result, name, parameters) \
   namespace set {                                      \
   result name parameters;                              \
@@ -15532,10 +15530,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// et al. 2018, "Quantization and training of neural networks for efficient integer-arithmetic-only
 /// inference", eq. 1 with a zero point of 0). Arithmetic and comparisons are a float's, into which it
 /// converts implicitly; the way back rounds and is explicit.
-///   Rounds to nearest, ties to even, once: also from double. Numbers beyond the range become its ends, and
-///   so
-/// do infinities. Not-a-number, for which there is no code, becomes 0: amax and scales, which are floats,
-/// show it. SIMD registers give equal codes. The code itself: std::bit_cast to and from std::int8_t.
+///   Rounds to nearest, ties to even, once: also from double. Numbers beyond the range become its ends.
+///   Not-a-number, for which there is no code, becomes 0: amax and scales, which are floats, show it. SIMD
+///   registers give equal codes. The code itself: std::bit_cast to and from std::int8_t.
 class int8 {
  public:
   int8() = default;
@@ -15608,7 +15605,7 @@ template <int N, int M> struct nm_shape {
                                      : N * position_bits % 2 == 0 ? 4
                                                                   : 8;
 
-  /// Bytes of the positions of so many groups of one row.
+  /// Bytes of the positions of `groups` groups of one row.
   static constexpr std::int64_t position_bytes(std::int64_t groups) {
     return (groups * N + positions_a_byte - 1) / positions_a_byte;
   }
@@ -15909,11 +15906,16 @@ template <element Element, class Shape> class nm_sparse_matrix {
   /// Throws shape_error for another size.
   template <element Other, class Block> void keep(block_sparse_matrix<Other, Block> const& from) {
     detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols(), "keep");
-    keep_greatest(from);
+    keep_greatest(from, {0, int(rows_)});
+  }
+  /// keep of some rows, for a `from` of this size.
+  template <element Other, class Block>
+  void keep_rows(block_sparse_matrix<Other, Block> const& from, range rows) {
+    keep_greatest(from, rows);
   }
   template <class Other> void keep(matrix_view<Other> from) {
     detail::require_shape("nm_sparse_matrix", rows_, cols_, "view", from.rows, from.cols, "keep");
-    keep_greatest(from);
+    keep_greatest(from, {0, int(rows_)});
   }
 
   /// Throws shape_error for a size that no such matrix has: cols must be a multiple of M.
@@ -15944,15 +15946,15 @@ template <element Element, class Shape> class nm_sparse_matrix {
   std::int64_t row_position_bytes() const { return Shape::position_bytes(groups()); }
   std::uint8_t* row_positions(std::int64_t i) { return positions_.data() + i * row_position_bytes(); }
 
-  template <class From> void keep_greatest(From const& from) {
+  template <class From> void keep_greatest(From const& from, range rows) {
     using number = std::remove_cvref_t<decltype(from(0, 0))>;
     constexpr int together = groups_together;
     number elements[together * Shape::group] = {};
     // Without a branch, which none could predict; the last place is for elements that are not kept.
     Element kept[together * Shape::kept + 1];
     std::uint8_t at[together * Shape::kept + 1];
-    Element* value = values_.data();
-    for (std::int64_t i = 0; i < rows_; ++i) {
+    Element* value = values_.data() + rows.first * row_values();
+    for (std::int64_t i = rows.first; i < rows.last; ++i) {
       std::uint8_t* packed = row_positions(i);
       for (std::int64_t g = 0; g < groups(); g += together) {
         const int count = int(std::min<std::int64_t>(together, groups() - g));
@@ -16098,24 +16100,17 @@ template <class W, class Shape> struct nm_operands {
     const std::int64_t begin = first * Shape::kept / Shape::positions_a_byte;
     part(positions, begin, Shape::position_bytes(first + count) - begin, Shape::position_bytes(groups));
   }
-
- private:
-  static operand everything(void const* at, std::size_t bytes) {
-    return {reinterpret_cast<std::uintptr_t>(at), 0, bytes, memory::user, footprint::everything};
-  }
 };
 
-/// What a tile of a product with N:M sparsity reads of x, writes and multiplies, but for W.
+/// Describes a tile of a product with N:M sparsity, but for W and the result.
 ///   line_values   stored elements of a line, on average
 template <class Types, class Tree>
 TESSERA_COLD void describe_nm_product(product_operands<Types, Tree> const& of, tile const& t,
                                       double line_values, task_description& d) {
   const range features = of.features_of(t.part, t.parts, 1);
-  const int live = tokens_of(t.index, of.tokens);
-  d.read(part_of_panel<typename Types::activation>(of.x.owner, place_of(of.x, t), 0, of.inner, live));
+  const int live = tokens_of(t.index, of.to.tokens);
+  d.read(part_of_panel<typename Types::activation>(of.x, t.index, 0, of.inner, live));
   describe_reads(of.tree, t, features.first, features.last, live, d);
-  d.write(part_of_panel<typename Types::result>(of.to.owner, place_of(of.to, t), features.first,
-                                                features.last, live));
   d.multiply({features.size(), std::int64_t(line_values * features.size()), live, 1, 1,
               int(sizeof(typename Types::weight))});
 }
@@ -16128,13 +16123,8 @@ template <class Types, class Shape, class Tree> struct nm_product_body {
   product_operands<Types, Tree> of;
   nm_operands<W, Shape> weights;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     kernel::run(of.arguments(t, y), weights.elements(t));
   }
@@ -16201,13 +16191,8 @@ template <class Types, class Shape, class Tree> struct nm_transposed_body {
   product_operands<Types, Tree> of;
   nm_columns_body<T, W, Shape> columns;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     kernel::run(of.arguments(t, y), columns.nonzeros(t));
   }
@@ -16315,12 +16300,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, T
   constexpr bool covered = Way.form == product_form::covered;
   const int lines = int(Transposed ? matrix.cols() : matrix.rows());
   const nm_operands<W, Shape> weights(matrix);
-  product_operands<types, Tree> of{.to = to.at,
+  product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                    .x = x,
                                    .index = covered ? index_of(matrix.cover(), Transposed)
                                                     : kernels::block_index::dense(lines, 1, nullptr),
-                                   .features = to.features,
-                                   .tokens = to.tokens,
                                    .inner = Transposed ? matrix.rows() : matrix.cols(),
                                    .sums = {},
                                    .tree = tree};
@@ -16546,8 +16529,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 /// Bytes of the UTF-8 character that `text` begins with, or 0 if it begins with none (Unicode 15, table 3-7).
 std::size_t utf8_length(std::string_view text);
 
-/// A letter A … Z as a … z, and any other byte as it is: the same in every locale, where std::tolower may
-/// have another i (Turkish).
+/// A letter A … Z as a … z, and any other byte as it is, in every locale; std::tolower may have another i
+/// (Turkish).
 constexpr char lower_case(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 namespace detail {
@@ -16572,7 +16555,7 @@ TESSERA_COLD inline std::string some_of(auto const& all, auto&& text_of) {
   }
   return some;
 }
-/// `, but "a", "b"`: some names of those that a map has, for an error.
+/// `, but "a", "b"`: some of the names that a map has, for an error.
 inline std::string other_names(auto const& map) {
   const std::string some = some_of(map, [](auto const& member) { return in_quotes(member.first); });
   return some.empty() ? some : ", but " + some;
@@ -16778,7 +16761,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 /// The most that a reader takes for one text, or one compressed array, whatever a file says. Compressed data
 /// become up to 1032 times as many bytes, and a file with holes any number, so a small file may ask for much
-/// memory. What is mapped as it is needs none, and is not limited.
+/// memory. A file that is mapped as it is needs none, and is not limited.
 struct memory_limit {
   std::uint64_t bytes = std::uint64_t(1) << 30;
 };
@@ -17130,7 +17113,7 @@ TESSERA_BODY void write_atomically(std::string const& path, std::string_view tex
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// A format of files: what a file of it is, and who reads it or what can be done with it, in words.
+/// A format of files in words: its name, and its reader or another use of such a file.
 struct file_format {
   std::string_view name, advice;
 };
@@ -17309,8 +17292,8 @@ class folder_replacement {
 /// Makes a folder and its parents; false if its name is taken. Throws io_error if it cannot be made.
 bool make_folder(std::string const& path);
 
-/// Removes the files and folders that processes which were killed began to write in a folder, and did not
-/// finish; never what a living one writes. No error if there is no such folder.
+/// Removes files and folders that a process began to write in a folder and, because it was killed, did not
+/// finish; files of living processes stay. No error if there is no such folder.
 inline void remove_unfinished(std::string const& folder) { detail::remove_leftovers(folder, ""); }
 
 /// Makes or replaces a folder as a whole, as write_atomically does with a file: `write(partial)` writes
@@ -17504,12 +17487,12 @@ class folder_lock {
   /// `.lock` that is not of this kind, which stays as it is.
   explicit folder_lock(std::string const& folder);
 
-  /// Throws io_error if the folder has been moved or removed since it was locked: what is written to its path
+  /// Throws io_error if the folder has been moved or removed since it was locked: files written to its path
   /// would be parted from the rest.
   void require_in_place() const;
 
-  /// Calls write(), which writes to the folder, and throws what require_in_place throws if the folder has
-  /// been moved before or meanwhile.
+  /// Calls write(), which writes to the folder. Throws as require_in_place if the folder has been moved
+  /// before or meanwhile.
   template <std::invocable Write> void keep_in_place(Write&& write) const {
     require_in_place();
     try {
@@ -17613,8 +17596,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
 namespace detail {
 
-/// Decompresses one stream to `to`, which is empty and grows with what is there, to at most `most` bytes.
-/// `fail` throws io_error with what is wrong, `too_long` for more than that.
+/// Decompresses one stream to `to`, which is empty and grows with the content, to at most `most` bytes.
+/// `fail` throws io_error with the reason, `too_long` for more bytes.
 template <class Fail, class TooLong> class inflater {
  public:
   inflater(std::span<std::byte const> from, std::vector<std::byte>& to, std::uint64_t most, Fail const& fail,
@@ -17805,7 +17788,7 @@ template <class Fail, class TooLong> class inflater {
 }  // namespace detail
 
 /// The `size` bytes that were compressed by DEFLATE. Throws io_error, `[where] …`, if they are others,
-/// damaged, or more than the limit allows. Memory grows with what is really there.
+/// damaged, or more than the limit allows. Memory grows with the content, whatever `size` claims.
 inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std::uint64_t size,
                                       std::string_view where, memory_limit limit = {}) {
   const auto fail = [&](std::string const& what) {
@@ -17838,14 +17821,14 @@ inline std::vector<std::byte> inflate(std::span<std::byte const> compressed, std
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
-/// Whether a file begins as those of gzip do.
+/// Whether a file begins as a file of gzip does.
 inline bool is_gzip(std::span<std::byte const> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte(0x1f) && bytes[1] == std::byte(0x8b);
 }
 
-/// What a file of gzip (RFC 1952) holds, in one member or several, behind which zeros may follow. Throws
-/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with what
-/// is really there.
+/// The content of a file of gzip (RFC 1952), in one member or several, behind which zeros may follow. Throws
+/// io_error, `[read path] …`, if it is damaged or becomes more than the limit allows. Memory grows with the
+/// content, whatever size the file claims.
 inline std::vector<std::byte> gunzip(std::span<std::byte const> file, std::string const& path,
                                      memory_limit limit = {}) {
   std::vector<std::byte> all;
@@ -18642,8 +18625,8 @@ inline safetensors_metadata format_metadata(std::string const& format, int numbe
 /// A safetensors file, mapped and checked: opening it throws io_error, with the path and the byte offset,
 /// unless every tensor lies within the file, beside the others and without holes. Opening takes O(n log n)
 /// for n tensors; memory follows the header, which has at most 100 MB, as in the reference; tensors are read
-/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; what
-/// converts its numbers refuses it.
+/// from disk when they are used. A tensor of a dtype that is not known is there, with its bytes; conversions
+/// of its numbers refuse it.
 class safetensors_file {
  public:
   explicit safetensors_file(std::string path) : file_(std::move(path)) { index(); }
@@ -19006,7 +18989,7 @@ enum class orientation { as_it_is, transposed };
 
 namespace detail {
 
-/// Throws io_error for a tensor whose numbers are not read, and says what it holds.
+/// Throws io_error, with its dtype, for a tensor whose numbers are not read.
 template <tensor_file File> void refuse_dtype(File const& file, safetensor const& tensor) {
   const std::string kind = kind_of_descr(tensor.dtype);
   file.fail(message("tensor ", in_quotes(tensor.name), " is ", in_quotes(tensor.dtype),
@@ -19172,14 +19155,14 @@ class text_numbers {
   text_numbers(text_numbers const&) = delete;
   text_numbers& operator=(text_numbers const&) = delete;
 
-  /// What remains of the line, without its end, which is not passed over.
+  /// The rest of the line, without its end, which is not passed over.
   std::string_view line() {
     std::string_view text = rest_.substr(0, rest_.find('\n'));
     rest_.remove_prefix(text.size());
     if (text.ends_with('\r')) text.remove_suffix(1);
     return text;
   }
-  /// Passes over empty lines, and over those that begin with this letter.
+  /// Passes over empty lines, and over lines that begin with the letter `comment`.
   void skip_lines(char comment) {
     for (skip_blank(); !rest_.empty() && rest_[0] == comment; skip_blank()) line();
   }
@@ -19305,8 +19288,8 @@ inline matrix_market_heading read_heading(text_numbers& file) {
   return heading;
 }
 
-/// Calls add(row, column, value) with each element of the file, of a symmetric matrix with those that it
-/// leaves out behind theirs; rows and columns count from 0. Returns the rows and columns of the matrix.
+/// Calls add(row, column, value) with each element of the file and, of a symmetric matrix, with its mirrored
+/// element behind it; rows and columns count from 0. Returns the rows and columns of the matrix.
 template <class Add> std::array<int, 2> read_elements(text_numbers& file, Add&& add) {
   const matrix_market_heading heading = read_heading(file);
   file.skip_lines('%');
@@ -19361,11 +19344,11 @@ inline void refuse_repeated(std::string const& path, memory_limit limit) {
 }  // namespace detail
 
 /// Reads a matrix of real numbers, integers or, with ones, a pattern, whose values, if it has some, are
-/// ignored; of a symmetric, skew-symmetric or hermitian one the file holds half. Its blocks are those that
-/// hold an element of the file, all of them for an array. The file may be compressed by gzip. Numbers are
-/// read as parse_number does.
-///   repeated   what becomes of elements that the file lists several times
-///   limit      what a compressed file may become
+/// ignored; of a symmetric, skew-symmetric or hermitian one the file holds half. A block is stored if the
+/// file has an element of it, and all are for an array. The file may be compressed by gzip. Numbers are read
+/// as parse_number does.
+///   repeated   how elements that the file lists several times are read
+///   limit      of the size of a compressed file
 /// Throws io_error, with the line, for anything else: complex numbers, fractions among integers, elements on
 /// the diagonal of a skew-symmetric matrix. Takes O(n log n) for n bytes of text, and memory as the elements
 /// need that are there, whatever number the file says.
@@ -19449,7 +19432,7 @@ inline constexpr std::array<numpy_type, 13> numpy_types{{{"BOOL", "|b1"},
                                                          {"C64", "<c8"}}};
 
 /// The dtype of a description, "<f4": with any byte order where numbers have one byte, as some writers have
-/// it, or none, the machine's own. "" for what is no number of C.
+/// it, or none, the machine's own. "" for a type that is no number of C.
 inline std::string_view dtype_of(std::string_view descr) {
   if (!descr.empty() && std::string_view("<>|=").find(descr[0]) != descr.npos) {
     if (descr[0] == '>' && !descr.ends_with('1')) return "";
@@ -19612,8 +19595,7 @@ inline constexpr std::uint16_t wide_field = 1, stored_method = 0, deflated_metho
 
 /// A zip archive, mapped; its members by their names, of which the last of one name counts, as for Python.
 /// Opening it reads its index alone, and throws io_error, with the path and the byte offset, if that is
-/// damaged or the archive in several parts. What is wrong with a member is found when its content is asked
-/// for.
+/// damaged or the archive in several parts. A mistake in a member is found when its content is asked for.
 class zip_archive {
  public:
   explicit zip_archive(std::string path) : zip_archive(mapped_file(std::move(path))) {}
@@ -19837,9 +19819,9 @@ inline std::vector<std::byte> in_row_order(std::span<std::byte const> bytes,
 
 /// The arrays of a .npz file by their names, with or without ".npy"; or the one of a .npy file, whose name is
 /// "". Opening a .npz reads its index alone: an array is looked at when at() asks for it, and is unpacked
-/// then, so what nobody asks for takes no memory and spoils nothing. Throws io_error, with the path, for a
-/// file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
-///   limit   what a compressed array may become
+/// then, so an array that nobody asks for takes no memory and spoils nothing. Throws io_error, with the path,
+/// for a file that is neither, or whose index is damaged; a .npy file is looked at when it is opened.
+///   limit   of the size of an array that is compressed
 class numpy_file {
  public:
   explicit numpy_file(std::string path, memory_limit limit = {})
@@ -20127,7 +20109,7 @@ TESSERA_BODY json read_json(std::string const& path, memory_limit limit) {
 #include <utility>
 #include <vector>
 
-// SciPy's sparse matrices: what scipy.sparse.save_npz writes and load_npz reads.
+// SciPy's sparse matrices, in the files that scipy.sparse.save_npz writes and load_npz reads.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace io {
 
@@ -20162,11 +20144,11 @@ inline coordinates coordinates_of(numpy_file const& file) {
 
 }  // namespace detail
 
-/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. Its blocks are those
-/// that hold an element of the file's index. As for load_npz, what is behind the last element of indptr is
+/// A matrix written by scipy.sparse.save_npz, of any version, as BSR, CSR, CSC or COO. A block is stored if
+/// the file's index has an element of it. As for load_npz, numbers behind the last element of indptr are
 /// spare room.
-///   repeated   what becomes of elements that the index lists several times: SciPy adds them
-///   limit      what a compressed array may become
+///   repeated   how elements that the index lists several times are read: SciPy adds them
+///   limit      of the size of an array that is compressed
 /// Throws io_error for anything else. Unpacks the arrays of the matrix alone.
 template <element T, class Block>
 block_sparse_matrix<T, Block> read_scipy(std::string const& path, duplicates repeated = duplicates::refused,
@@ -20329,7 +20311,7 @@ inline void write_smtx(std::string const& path, pattern const& stored) {
 
 // A machine of many cores, each with a memory of its own, that works in bulk-synchronous steps (Valiant
 // 1990): every core computes on its memory, all wait for each other, and data is exchanged by a schedule that
-// was fixed before. The numbers of Graphcore's machines are those of its data sheets, its library poplibs
+// was fixed before. The numbers of Graphcore's machines are from its data sheets, its library poplibs
 // (release 3.4) and Jia et al. 2019, "Dissecting the Graphcore IPU Architecture via Microbenchmarking".
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
@@ -20339,8 +20321,10 @@ enum class precision : std::uint8_t { half, single };
 
 constexpr int bytes_of(precision p) { return p == precision::half ? 2 : 4; }
 constexpr char const* name_of(precision p) { return p == precision::half ? "half" : "float"; }
+template <element T>
+inline constexpr precision precision_of = sizeof(T) == 2 ? precision::half : precision::single;
 
-/// What a machine is, as numbers; every one can be changed. Cycles are those of a tile.
+/// A machine, as numbers; every one can be changed. Cycles are a tile's.
 struct target {
   std::string name = "Bow";
   int tiles = 1472;
@@ -20351,8 +20335,8 @@ struct target {
 
   int load_bytes_per_cycle = 8;  // 64-bit datapath; 16 from interleaved memory (poplibs, ConvModel.cpp)
   int store_bytes_per_cycle = 8;
-  double exchange_bytes_per_cycle =
-      4;                             // received by a tile; Bow: 11 TB/s all to all / 1472 / 1.85 GHz = 4.04
+  /// Received by a tile. Bow: 11 TB/s from all to all (data sheet) / 1472 / 1.85 GHz = 4.04.
+  double exchange_bytes_per_cycle = 4;
   bool pairs_share_exchange = true;  // two neighbours that receive the same data receive it at twice the rate
   int coefficient_bytes_per_cycle = 8;  // into the multiplier's registers (poplibs, StaticMatMulPartitioner)
 
@@ -20360,7 +20344,8 @@ struct target {
   // 16 multiply-adds a cycle, and 32 where half is summed in float.
   int units_half = 16, units_half_in_float = 8, units_single = 16;
 
-  // Not in a data sheet: constants of a third-party compiler for this machine, and of Jia et al.
+  // Not in a data sheet: constants of a third-party compiler for this machine, in Rust, and of Jia et al. The
+  // sync is the least certain (docs/results.md).
   int sync_cycles = 600;           // from the last tile's end of compute to the first byte
   int launch_cycles = 11;          // a supervisor starts its workers
   int exchange_message_bytes = 8;  // of code in the sender's and in the receiver's memory, for each message
@@ -20503,7 +20488,7 @@ constexpr int dynamic_block(int block, precision of) {
 /// popsparse's dynamic multiply, of one bucket's blocks for this tile.
 ///   rows, blocks   as for static_multiply
 ///   subgroups      parts of the bucket that the supervisor looks through, this tile's among them
-///   transposed     W-transposed times X, from the buckets of W: rows are those of the result
+///   transposed     W-transposed times X, from the buckets of W; `rows` are of the result
 int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns, int block,
                          precision of, precision partials, double subgroups = 1, bool transposed = false);
 
@@ -20516,12 +20501,12 @@ int64_t dynamic_weight_gradient(target const& on, int64_t rows, int64_t blocks, 
 int64_t transpose_for_weight_gradient(target const& on, int64_t blocks, int block, int64_t columns,
                                       precision of);
 
-/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles a 8-byte copy.
+/// Rows of a table taken or added to, `row_bytes` each: popops' MultiSlice, 3 cycles for 8 bytes.
 int64_t gather(target const& on, int64_t rows, int64_t row_bytes);
 
 /// Elementwise work without a published formula: every worker issues once in `workers` cycles, loads, stores
 /// and arithmetic in vectors of the datapath, a load beside an arithmetic instruction.
-///   elements, operations (arithmetic instructions on a vector, of each element), bytes moved
+///   operations   of arithmetic, in numbers; bytes   that are moved
 int64_t elementwise(target const& on, int64_t operations, int64_t bytes_read, int64_t bytes_written,
                     precision of);
 
@@ -20645,52 +20630,64 @@ TESSERA_BODY int64_t static_reduce(target const& on, int64_t outputs, int64_t de
   return (16 + loops * static_reduce_loop(depth, partials, out)) * on.workers;
 }
 
+namespace detail {
+
+/// Cycles of the worker with the most work, for single elements read by column.
+TESSERA_BODY int64_t transposed_elements(target const& on, int64_t rows, int64_t elements, int64_t z,
+                                         precision of) {
+  const int64_t y = ceil_div<int64_t>(elements, on.workers);
+  if (of == precision::single) return 23 + rows * 32 + (z / 2 != 0) * (2 + z / 2 * 3) * y + (z % 2) * 4 * y;
+  return z == 8 ? 20 + rows * 18 + 10 * y
+         : z == 4
+             ? 20 + rows * 21 + 7 * y
+             : 26 + rows * 30 + (z / 4 != 0) * (2 + z / 4 * 5) * y + (z % 4 != 0) * (5 + 3 * (z % 4)) * y;
+}
+
+/// Of a worker that multiplies y elements in x rows by w columns.
+TESSERA_BODY int64_t elements_by_row(int64_t x, int64_t y, int64_t w, precision of) {
+  if (of == precision::half)
+    return w == 8   ? 28 + x * 15 + 3 * y
+           : w == 4 ? 30 + x * 11 + 2 * y
+                    : 33 + x * 12 + (w / 8 != 0) * (16 * x + w / 8 * 3 * y) +
+                          (w % 8 >= 4) * (13 * x + 2 * y) + (w % 4 != 0) * (11 * x + 2 * y * (w % 4));
+  return w == 4 ? 25 + x * 13 + 3 * y
+         : w == 2
+             ? 27 + x * 11 + 2 * y
+             : 30 + x * 14 + (w / 4 != 0) * (12 * x + w / 4 * 3 * y) +
+                   (w % 4 >= 2) * (8 * x + w / 2 * 2 * y) + (w % 2) * (8 * x + 2 * y) + (w % 4 != 0) * 2 * x;
+}
+
+/// Workers split rows and columns; the split that leaves the least for a worker is taken.
+TESSERA_BODY int64_t split_elements(target const& on, int64_t rows, int64_t elements, int64_t columns,
+                                    precision of) {
+  const int grain = on.vector_width(of);
+  int64_t least = -1;
+  for (int across = 1; across <= on.workers; ++across) {
+    const int64_t grains = ceil_div<int64_t>(ceil_div<int64_t>(columns, grain), on.workers / across);
+    const int64_t worker =
+        elements_by_row(ceil_div<int64_t>(rows, across), ceil_div<int64_t>(elements, across),
+                        std::min(columns, grains * grain), of);
+    if (least < 0 || worker < least) least = worker;
+  }
+  return least;
+}
+
+}  // namespace detail
+
 TESSERA_BODY int64_t dynamic_multiply(target const& on, int64_t rows, int64_t blocks, int64_t columns,
                                       int block, precision of, precision partials, double subgroups,
                                       bool transposed) {
   if (rows == 0 || blocks == 0 || columns == 0) return 0;
-  const bool half = of == precision::half;
   const double until_found = (subgroups - 1) / 2 + 1;
-  const int64_t z = columns;
-  if (block == 1 && transposed) {
-    const int64_t y = ceil_div<int64_t>(blocks, on.workers);
-    const auto search = int64_t(until_found * 44) + 68 + 30;
-    int64_t worker;
-    if (half)
-      worker = z == 8   ? 20 + rows * 18 + 10 * y
-               : z == 4 ? 20 + rows * 21 + 7 * y
-                        : 26 + rows * 30 + (z / 4 != 0) * (2 + z / 4 * 5) * y +
-                              (z % 4 != 0) * (5 + 3 * (z % 4)) * y;
-    else
-      worker = 23 + rows * 32 + (z / 2 != 0) * (2 + z / 2 * 3) * y + (z % 2) * 4 * y;
-    return worker * on.workers + search;
-  }
-  if (block == 1) {
-    // Workers split rows and columns; the split that leaves the least for a worker is taken.
-    int64_t least = -1;
-    for (int across = 1; across <= on.workers; ++across) {
-      const int64_t x = ceil_div<int64_t>(rows, across), y = ceil_div<int64_t>(blocks, across);
-      const int grain = on.vector_width(of);
-      const int64_t grains = ceil_div<int64_t>(ceil_div<int64_t>(z, grain), on.workers / across);
-      const int64_t w = std::min(z, grains * grain);
-      int64_t worker;
-      if (half)
-        worker = w == 8   ? 28 + x * 15 + 3 * y
-                 : w == 4 ? 30 + x * 11 + 2 * y
-                          : 33 + x * 12 + (w / 8 != 0) * (16 * x + w / 8 * 3 * y) +
-                                (w % 8 >= 4) * (13 * x + 2 * y) + (w % 4 != 0) * (11 * x + 2 * y * (w % 4));
-      else
-        worker = w == 4   ? 25 + x * 13 + 3 * y
-                 : w == 2 ? 27 + x * 11 + 2 * y
-                          : 30 + x * 14 + (w / 4 != 0) * (12 * x + w / 4 * 3 * y) +
-                                (w % 4 >= 2) * (8 * x + w / 2 * 2 * y) + (w % 2) * (8 * x + 2 * y) +
-                                (w % 4 != 0) * 2 * x;
-      if (least < 0 || worker < least) least = worker;
-    }
-    return least * on.workers + int64_t(until_found * 47) + 46 + 30;
-  }
+  if (block == 1 && transposed)
+    return detail::transposed_elements(on, rows, blocks, columns, of) * on.workers +
+           int64_t(until_found * 44) + 68 + 30;
+  if (block == 1)
+    return detail::split_elements(on, rows, blocks, columns, of) * on.workers + int64_t(until_found * 47) +
+           46 + 30;
+  const bool half = of == precision::half;
   const auto search = int64_t(until_found * 46) + 56 + 40;
-  const int64_t each_worker = ceil_div<int64_t>(z, on.workers);
+  const int64_t each_worker = ceil_div<int64_t>(columns, on.workers);
   const int load = block * block / (half ? 4 : 2);
   const bool wide = partials == precision::single;
   const int loads = block == 16 && on.units(of, partials) == 8 ? 2 : 1;
@@ -20829,7 +20826,7 @@ namespace detail {
 void require_block(char const* operation, int block);
 
 /// For a product whose temporaries fit in no plan.
-///   what   besides its sizes: " with 9 blocks of 4"
+///   what   of the product besides its sizes: " with 9 blocks of 4"
 [[noreturn]] void refuse_temporaries(char const* operation, target const& on, product_shape const& shape,
                                      std::string const& what, std::int64_t needed, double available);
 
@@ -20892,7 +20889,7 @@ struct transfer {
   std::tuple<int, std::int64_t, std::int64_t> sent() const { return {from, from_offset, bytes}; }
 };
 
-/// An exchange whose schedule is fixed: what each tile receives, in order of receivers, and what that takes.
+/// An exchange whose schedule is fixed: transfers in the order of their receivers, and the cycles they take.
 struct exchange_schedule {
   std::vector<transfer> transfers;             // by receiver
   std::vector<std::size_t> first_of_tile;      // in transfers; one more than tiles
@@ -20904,8 +20901,8 @@ struct exchange_schedule {
   bool waits() const { return bytes > 0; }  // for other tiles
 };
 
-/// Cycles in which each tile receives what it wants: neighbours receive at twice the rate what both of them
-/// want. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
+/// Cycles in which each tile receives the pieces that it wants; pieces that two neighbours want come at twice
+/// the rate. A piece is a tuple that tells it from others; its last element is its bytes. Pieces get sorted.
 template <class Piece>
 std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::vector<Piece>>& wanted) {
   const auto bytes_of_all = [](std::vector<Piece> const& pieces) {
@@ -20930,9 +20927,9 @@ std::vector<std::uint32_t> cycles_to_receive(target const& on, std::vector<std::
   return cycles;
 }
 
-/// A tile receives `exchange_bytes_per_cycle`; two neighbours receive at twice the rate what both of them
-/// want. A tile sends at the same rate, once for all receivers. Transfers within a tile are copies by its
-/// workers.
+/// The schedule of transfers. A tile receives `exchange_bytes_per_cycle`, and bytes that its neighbour
+/// receives too at twice the rate. A tile sends at the rate of one receiver, once for all. Transfers within a
+/// tile are copies by its workers.
 exchange_schedule schedule_exchange(target const& on, std::vector<transfer> all);
 
 #ifdef TESSERA_BODY
@@ -21023,7 +21020,7 @@ struct slice {
   std::int64_t first = 0, last = 0;
 
   std::int64_t size() const { return last - first; }
-  /// Elements [from, to) of these. Throws shape_error outside them.
+  /// Elements [from, to) of this slice. Throws shape_error outside of it.
   slice part(std::int64_t from, std::int64_t to) const {
     if (from < 0 || to < from || to > size())
       throw shape_error(message("[ipu::slice::part] elements ", from, " to ", to, " of ", size()));
@@ -21064,8 +21061,8 @@ class ports {
   std::span<std::span<std::byte> const> fields_;
 };
 
-/// What a vertex does, and the cycles it takes: a worker's instructions, or the cycles of a tile of which it
-/// uses all workers. It touches its fields alone.
+/// The work of a vertex, and its cycles: instructions of one worker, or the cycles of a tile whose workers it
+/// uses all. It touches its fields alone.
 using codelet = std::function<std::int64_t(target const&, ports const&)>;
 
 enum class runs_on : std::uint8_t { worker, tile };
@@ -21229,6 +21226,26 @@ TESSERA_BODY void graph::add_vertex(compute_set to, int tile, codelet const& cod
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
+// ---- tessera/ipu/memory_error.hpp
+#ifndef TESSERA_SINGLE_IPU_MEMORY_ERROR
+#define TESSERA_SINGLE_IPU_MEMORY_ERROR
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// A program, or a run of the library, that a tile's memory is too small for.
+class memory_error : public error {
+ public:
+  using error::error;
+};
+
+/// The fate of a program or a run that does not fit: it ends before anything is computed, or is computed with
+/// a remark in its profile.
+enum class overflow : std::uint8_t { refused, charged };
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
 // ---- tessera/ipu/profile.hpp
 #ifndef TESSERA_SINGLE_IPU_PROFILE
 #define TESSERA_SINGLE_IPU_PROFILE
@@ -21288,7 +21305,7 @@ struct profile {
   std::vector<std::int64_t> peaks;                              // of all kinds together, by tile
   std::vector<live_bytes> liveness;                             // at each step
   std::vector<std::string> remarks;                             // of limits that were passed over
-  std::vector<comparison> compared;                             // by whoever knows other ways
+  std::vector<comparison> compared;                             // by the caller
 
   std::int64_t cycles(activity of) const {
     std::int64_t sum = 0;
@@ -21345,7 +21362,7 @@ struct profile {
     return sum;
   }
 
-  /// Steps of one name and kind together, those of the most cycles first.
+  /// Steps of one name and kind together, the most cycles first.
   struct named_step {
     std::string name;
     activity kind;
@@ -21406,16 +21423,6 @@ TESSERA_BODY std::vector<profile::named_step> profile::by_name() const {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// A program that a tile's memory is too small for.
-class memory_error : public error {
- public:
-  using error::error;
-};
-
-/// What happens to a program that does not fit: it ends before anything is computed, or runs all the same,
-/// with a remark in its profile.
-enum class overflow : std::uint8_t { refused, charged };
-
 namespace detail {
 
 /// Where everything is in the memories of the tiles.
@@ -21470,7 +21477,7 @@ struct memory_layout {
   }
 };
 
-/// Collects what must be in memory and when, and places it.
+/// Collects the variables and buffers that are in memory at each time, and places them.
 class memory_planner {
  public:
   explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
@@ -21479,7 +21486,7 @@ class memory_planner {
 
   std::int64_t next_time() { return time_++; }
   void touch(slice s, std::int64_t now, bool writes);
-  /// What a loop touches and does not make anew lives as long as the loop.
+  /// A variable that a loop touches, and does not write whole before, lives as long as the loop.
   void loop(std::int64_t begin, std::int64_t end) { loops_.push_back({begin, end}); }
 
   int add_buffer(int tile, std::int64_t bytes, std::vector<std::int64_t> const& times);
@@ -21495,8 +21502,8 @@ class memory_planner {
     bool begins_whole = false;  // the first touch writes all of it
   };
 
-  /// What lives always comes first; of the rest the largest, at the lowest offset that is free while it
-  /// lives.
+  /// Items that live always come first; of the others the largest, at the lowest offset that is free while
+  /// it lives.
   void place_items();
 
   void measure();
@@ -21509,6 +21516,7 @@ class memory_planner {
 };
 
 }  // namespace detail
+
 #ifdef TESSERA_BODY
 
 namespace detail {
@@ -21642,8 +21650,8 @@ TESSERA_BODY void memory_planner::measure() {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
-/// What a machine does, in order: a cheap value; a program that stands in several places is one function, and
-/// called.
+/// The steps of a machine, in order. Copies share their steps: a program that stands in several places is a
+/// function that is called there.
 class program {
  public:
   enum class kind : std::uint8_t { sequence, execute, copy, repeat, repeat_while, if_nonzero };
@@ -21668,7 +21676,7 @@ class program {
     return program({.is = kind::sequence, .parts = std::move(parts)});
   }
   friend program execute(compute_set set) { return program({.is = kind::execute, .set = set}); }
-  /// Copies slices to as many elements of others, all at the same time. They must not overlap.
+  /// Copies slices to as many elements of others, all at once. They must not overlap.
   friend program copy(std::vector<slice> from, std::vector<slice> to, std::string name) {
     return program({.is = kind::copy, .from = std::move(from), .to = std::move(to), .name = std::move(name)});
   }
@@ -21731,7 +21739,7 @@ class farthest_uses {
       second_ = &u;
     }
   }
-  /// A use by another user that meets u, which begins no earlier than any of them; or null.
+  /// A use by another user that meets u, which begins no earlier than any use that was added; or null.
   use const* meeting(use const& u) const {
     use const* const other = first_ && first_->by == u.by ? second_ : first_;
     return other && other->of.variable == u.of.variable && other->of.last > u.of.first ? other : nullptr;
@@ -21749,11 +21757,12 @@ std::optional<race> find_race(std::vector<use>& all);
 
 [[noreturn]] void refuse_race(graph const& in, race const& r, char const* users, std::string const& name);
 
-/// Throws option_error if two vertices of a set write an element, or one writes what another reads.
+/// Throws option_error if two vertices of a set write an element, or one writes an element that another
+/// reads.
 void refuse_races(graph const& of, graph::set_of_vertices const& set);
 
-/// Throws option_error if a copy writes an element twice, or one that it reads. Its parts are counted, those
-/// that are read first.
+/// Throws option_error if a copy writes an element twice, or one that it reads. The message counts the slices
+/// that are read, and then the slices that are written.
 void refuse_races(graph const& of, program::node const& copy);
 
 #ifdef TESSERA_BODY
@@ -21822,7 +21831,7 @@ class recorder {
         profile_.peaks[t] += plan.by_kind[t][std::size_t(kind)];
   }
 
-  /// What `run` records is the profile, whether it ends or throws.
+  /// The profile has the steps that `run` records, whether it ends or throws.
   template <class Run> void record_run(Run&& run) {
     recorded_ = 0, profile_.liveness.clear();
     const auto forget_run_before = [this] {
@@ -21844,11 +21853,11 @@ class recorder {
     now.by_tile.clear(), now.multiplies = 0, now.bytes = 0, now.estimated = false;
     return now;
   }
-  /// What is live in the steps since liveness was last known.
+  /// The bytes that are live in all steps since the last call.
   void live(live_bytes now) {
     while (profile_.liveness.size() < recorded_) profile_.liveness.push_back(now);
   }
-  /// What was live is live up to the exchange that was just recorded, and its sync.
+  /// Steps before the exchange that was just recorded, and before its sync, have the bytes of the last call.
   void live_up_to_exchange() {
     auto& known = profile_.liveness;
     while (known.size() + 2 < recorded_) known.push_back(known.empty() ? live_bytes{} : known.back());
@@ -21887,7 +21896,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 class engine {
  public:
   /// Throws option_error for elements that are not mapped and vertices that race, memory_error if a tile's
-  /// memory is too small; with overflow::charged it is only remarked.
+  /// memory is too small; with overflow::charged the profile has a remark instead.
   engine(graph of, program runs, int threads = exec::available_threads(),
          overflow too_much = overflow::refused);
 
@@ -21906,8 +21915,7 @@ class engine {
     return all;
   }
 
-  /// Runs the program, and forgets the profile of the run before. A second run of the same steps allocates
-  /// nothing.
+  /// Runs the program, and forgets the last profile. A second run of the same steps allocates nothing.
   void run() {
     recorder_.record_run([this] { run(program_); });
   }
@@ -21917,17 +21925,16 @@ class engine {
  private:
   static constexpr std::size_t most_fields = 16;
 
-  // In place, or in a buffer that exchange fills or empties.
+  /// A field in place, or in a buffer that exchange fills or empties.
   struct resolved_field {
     int buffer = -1;    // item of the memory plan, or
     int variable = -1;  // a variable's interval,
     std::size_t interval = 0;
-    std::int64_t skipped = 0, bytes = 0;  // bytes of it before the field, and of the field
+    std::int64_t skipped = 0, bytes = 0;  // of the interval before the field, and of the field
     std::int64_t offset = 0;              // in the tile's memory, once it is placed
   };
   struct piece {
-    int tile;
-    int variable;
+    int tile, variable;
     std::size_t interval;
     std::int64_t skipped, bytes;
   };
@@ -21949,7 +21956,7 @@ class engine {
     double multiplies = 0;
   };
 
-  /// Gives every execution its time, and tells the planner who touches what and when.
+  /// Gives every step its time, and tells the planner which variables it touches.
   void walk(program const& p, detail::memory_planner& planner) {
     using kind = program::kind;
     switch (p->is) {
@@ -22114,7 +22121,7 @@ class engine {
 
   void run(program const& p);
 
-  /// The tile of the flag tells all others.
+  /// The value of a flag, which its tile tells all others.
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);
@@ -22249,6 +22256,116 @@ TESSERA_BODY void engine::run(program const& p) {
 }
 
 #endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/popsparse/block_softmax.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
+#define TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The entries of a block on the diagonal that are zeroed, as popsparse names them.
+enum class sub_block_mask : std::uint8_t { none, zero_upper_triangle, zero_lower_triangle };
+
+/// Softmax along each row over the entries of stored blocks only, and its gradient (popsparse, experimental).
+/// Absent entries are no zeros in the denominator; masked ones give 0; a row without entries gives nothing.
+/// Blocks are by slot, row-major inside. Throws option_error if a mask is asked for and a block lies wholly
+/// on its wrong side.
+template <element T> class block_softmax {
+ public:
+  block_softmax(pattern stored, int block, sub_block_mask mask, std::string name)
+      : pattern_(std::move(stored)), block_(block), mask_(mask), name_(std::move(name)) {
+    pattern_.for_each([&](int i, int j, std::int64_t) {
+      if ((mask_ == sub_block_mask::zero_upper_triangle && j > i) ||
+          (mask_ == sub_block_mask::zero_lower_triangle && j < i))
+        throw option_error(message("[ipu::block_softmax] block (", i, ", ", j,
+                                   ") lies wholly in the triangle that the mask zeroes"));
+    });
+  }
+
+  /// y = softmax of x, both by slot.
+  program softmax(graph& g, slice x, slice y) const {
+    return by_row(g, {x}, y, ": softmax", [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
+      float most = -std::numeric_limits<float>::infinity(), sum = 0;
+      const auto power = [&](std::size_t k) { return is_live(k) ? std::exp(at(0, k) - most) : 0.0f; };
+      for (std::size_t k = 0; k < width; ++k)
+        if (is_live(k)) most = std::max(most, at(0, k));
+      for (std::size_t k = 0; k < width; ++k) sum += power(k);
+      for (std::size_t k = 0; k < width; ++k) store(k, sum > 0 ? power(k) / sum : 0.0f);
+    });
+  }
+  /// dx = y (dy - the sum over the row of y dy).
+  program gradient(graph& g, slice y, slice dy, slice dx) const {
+    return by_row(g, {y, dy}, dx, ": gradient of softmax",
+                  [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
+                    float sum = 0;
+                    for (std::size_t k = 0; k < width; ++k) sum += is_live(k) ? at(0, k) * at(1, k) : 0.0f;
+                    for (std::size_t k = 0; k < width; ++k)
+                      store(k, is_live(k) ? at(0, k) * (at(1, k) - sum) : 0.0f);
+                  });
+  }
+
+ private:
+  /// A tile computes rows of blocks, whose blocks are one behind the other.
+  template <class Of>
+  program by_row(graph& g, std::vector<slice> const& operands, slice to, char const* what, Of of) const {
+    const std::int64_t area = std::int64_t(block_) * block_;
+    for (slice const& s : operands) require(s);
+    require(to);
+    const compute_set set = g.add_compute_set(name_ + what, true);
+    for (int i = 0; i < pattern_.block_rows(); ++i) {
+      const std::int64_t first = pattern_.first_slot(i), count = pattern_.row_count(i);
+      if (count == 0) continue;
+      std::vector<std::int32_t> columns(pattern_.row(i).begin(), pattern_.row(i).end());
+      auto const& code = g.add_codelet([=, block = std::size_t(block_), mask = mask_,
+                                        operands_ = operands.size()](target const& on, ports const& f) {
+        const std::size_t width = columns.size() * block;
+        const auto result = f.template out<T>(operands_);
+        for (std::size_t r = 0; r < block; ++r) {
+          const auto place = [&](std::size_t k) { return k / block * block * block + r * block + k % block; };
+          const auto is_live = [&](std::size_t k) {
+            const bool diagonal = columns[k / block] == i;
+            return !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
+                                  (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
+          };
+          of(
+              width, is_live,
+              [&](std::size_t o, std::size_t k) { return float(f.template in<T>(o)[place(k)]); },
+              [&](std::size_t k, float value) { result[place(k)] = T(value); });
+        }
+        const std::int64_t elements = std::int64_t(width * block);
+        return codelets::elementwise(on, 16 * elements,
+                                     std::int64_t(operands_) * 3 * elements * bytes_of(precision_of<T>),
+                                     elements * bytes_of(precision_of<T>), precision_of<T>);
+      });
+      std::vector<field> fields;
+      for (slice const& s : operands) fields.push_back(in(s.part(first * area, (first + count) * area)));
+      fields.push_back(out(to.part(first * area, (first + count) * area)));
+      g.add_vertex(set, i % g.on().tiles, code, std::move(fields));
+    }
+    return execute(set);
+  }
+  void require(slice s) const {
+    const std::int64_t all = pattern_.blocks() * block_ * block_;
+    if (s.size() != all)
+      throw shape_error(message("[ipu::block_softmax] ", s.size(), " elements: the pattern has ", all));
+  }
+
+  pattern pattern_;
+  int block_;
+  sub_block_mask mask_;
+  std::string name_;
+};
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -22444,877 +22561,6 @@ TESSERA_BODY void dynamic_options::constrain(std::string const& json) {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/popsparse/static_plan.hpp
-#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
-#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
-
-// The static product: the pattern is known when the product is planned. Columns are cut into bands of equal
-// work, n into parts; the blocks of a band, row by row, are dealt to its tiles in equal numbers, and the
-// partial sums of a row, from its bands, are added (poplibs, StaticMatMulPartitioner.cpp).
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// Blocks of one tile: `slots` of the plan's order, for columns [n_first, n_last) of X.
-struct static_share {
-  int tile;
-  std::int64_t band, n_first, n_last;
-  std::int64_t first, last;            // in static_plan::order
-  std::int64_t rows = 0, columns = 0;  // distinct rows and columns of blocks
-};
-
-struct static_plan {
-  product_shape shape;
-  int block = 1;
-  precision of = precision::half;
-  std::int64_t n_parts = 1;
-  std::vector<std::int32_t> band_begin;  // in `columns`; one more than bands
-  std::vector<std::int32_t> columns;     // of blocks, in the order of the bands
-  std::vector<std::int32_t> rows;        // of blocks, in the order in which tiles take them
-  std::vector<std::int32_t> order;       // slots of the pattern: band by band, row by row
-  std::vector<static_share> shares;
-  cost_estimate cost;
-
-  std::int64_t bands() const { return std::int64_t(band_begin.size()) - 1; }
-  std::string explain() const;
-};
-
-namespace detail {
-
-/// The most work and the most traffic of a tile, estimated or counted.
-struct static_load {
-  std::int64_t rows, columns, blocks, n;
-  std::int64_t band_columns;  // of the tile's band
-  std::int64_t depth;         // partial sums of a row
-  std::int64_t reductions;    // rows with partial sums, for each part of n
-};
-
-struct reduction_cost {
-  bool elsewhere;  // and brought home afterwards
-  std::int64_t exchange, compute;
-};
-
-/// Every row of blocks is a reduction of its own, placed without regard to the others (poplibs, popops'
-/// reduceMany; StaticMatMulPartitioner.cpp notes the bad balance). It happens where the result lives if that
-/// is estimated to be quicker, else in pieces of four vectors from a tile drawn at random
-/// (ReductionPlan.cpp), a codelet each.
-reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
-                                 static_load const& most);
-
-cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
-                          std::int64_t n_parts, static_load const& most, bool planning = false);
-
-struct bands_of_columns {
-  std::vector<std::int32_t> begin;
-  std::vector<std::int64_t> blocks;
-};
-
-bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all, std::int64_t bands);
-
-/// Lines in order, those with less than a tenth of the mean behind the others.
-std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
-                                           bool reorder);
-
-/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
-std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles);
-
-/// Deals the blocks of a plan whose bands and parts of n are chosen, and counts the largest loads.
-static_load deal(target const& on, pattern const& stored, static_plan& plan);
-
-}  // namespace detail
-
-/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
-/// and of parts of n (at most 32), for which rows, columns and partial sums of a tile are estimated as those
-/// of uniformly random blocks, mean and one standard deviation; the plan that is taken is counted exactly.
-///   stored   the pattern of W, a grid of m / block x k / block
-/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
-/// if the grid is not that of the shape.
-static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
-                        precision of, static_options const& options = {});
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_BODY reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block,
-                                              precision of, static_load const& most) {
-  using codelets::int64_t;
-  constexpr int64_t sync_delay = 56;  // two hops of 15 ns (poplibs_test, Util.cpp)
-  const int bytes = bytes_of(of), width = on.vector_width(of), piece = 4 * width;
-  const int64_t all = most.n * block, depth = most.depth;
-  const int64_t at_home = std::min(all, ceil_div(shape.m * shape.n, int64_t(on.tiles)));
-  const int64_t balanced = round_up<int64_t>(ceil_div(all, int64_t(on.tiles)), 8);
-  const double there = double(at_home) * bytes / on.exchange_bytes_per_cycle +
-                       double(depth * ceil_div(at_home, int64_t(width))) + sync_delay;
-  const double spread = double(balanced * depth * bytes) / on.exchange_bytes_per_cycle +
-                        double(depth * ceil_div(balanced, int64_t(width))) +
-                        double(at_home) * bytes / on.exchange_bytes_per_cycle + 2 * sync_delay;
-  if (there < spread) {
-    const int64_t home = ceil_div(shape.m * shape.n, int64_t(on.tiles)), codelets_ = home / all + 1;
-    return {false, on.exchange_cycles(double(home * depth * bytes)),
-            codelets_ * codelets::static_reduce(on, ceil_div(home, codelets_), depth, of, of)};
-  }
-  const int64_t each = std::max<int64_t>(piece, ceil_div(all, int64_t(on.tiles)));
-  const double mean = double(most.reductions * ceil_div(all, each)) / on.tiles;
-  const auto pieces = int64_t(std::ceil(mean + 3 * std::sqrt(mean)));  // of the fullest tile
-  // A worker's codelet makes one wide vector; codelets of different rows share the workers.
-  const int64_t codelet = 16 + codelets::static_reduce_loop(depth, of, of),
-                wide = of == precision::single ? 4 : 8;
-  return {true, on.exchange_cycles(double(pieces * each * depth * bytes)),
-          std::max<int64_t>(on.workers, pieces * ceil_div(each, wide)) * codelet};
-}
-
-TESSERA_BODY cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
-                                       std::int64_t n_parts, static_load const& most, bool planning) {
-  using codelets::int64_t;
-  const int bytes = bytes_of(of);
-  cost_estimate c;
-  const int64_t x_bytes = most.columns * block * most.n * bytes;
-  // Rows of X go to many tiles of a band at once. Sent to all, a tile waits for the whole band, at a pair's
-  // rate; sent to those that need them, it receives its own rows at a tile's rate.
-  const int64_t broadcast = on.exchange_cycles(double(most.band_columns * block * most.n * bytes), true);
-  c.add("exchange X", activity::exchange, broadcast);
-  const int64_t value_bytes = most.blocks * block * block * bytes;
-  if (n_parts > 1) c.add("exchange values", activity::exchange, on.exchange_cycles(double(value_bytes)));
-  const int64_t partial_bytes = most.rows * block * most.n * bytes;
-  if (of == precision::single && block > 4)
-    c.add("zero partials", activity::compute, on.launch_cycles + codelets::zeroing(on, partial_bytes));
-  c.add("multiply", activity::compute,
-        on.launch_cycles + codelets::static_multiply(on, most.rows, most.blocks, most.n, block, of));
-  const int64_t moved = ceil_div(partial_bytes * (most.depth - 1), most.depth);
-  bool elsewhere = false;
-  if (planning && most.depth > 1) {
-    c.add("exchange partials", activity::exchange, on.exchange_cycles(double(moved)));
-    c.add("reduce", activity::compute,
-          codelets::static_reduce(on, ceil_div(partial_bytes / bytes, most.depth), most.depth, of, of));
-  } else if (most.depth > 1) {
-    const auto r = reduction_of_rows(on, shape, block, of, most);
-    elsewhere = r.elsewhere;
-    c.add("exchange partials", activity::exchange, std::max(on.exchange_cycles(double(moved)), r.exchange));
-    c.add("reduce", activity::compute, on.launch_cycles + r.compute);
-  }
-  // The result is brought home, and rows without blocks are cleared: a byte a cycle, as popsparse plans.
-  c.add("move result", activity::exchange, int64_t(double(shape.m) * double(shape.n) * bytes / on.tiles) + 1);
-  // An exchange for X, one for partial sums, single ones and zeros, one for sums that were made elsewhere.
-  c.add("sync", activity::sync, on.sync_cycles * (2 + (most.depth > 1 && elsewhere)));
-  c.temporary_bytes =
-      std::max(x_bytes + (n_parts > 1 ? value_bytes : 0) + partial_bytes, moved + partial_bytes);
-  const double dense = (double(shape.k) + double(shape.m)) * double(shape.n) * bytes / on.tiles;
-  const int64_t table = 2 * (most.blocks + 2 * most.rows + 4 * on.workers);
-  c.always_live_bytes = value_bytes + table + int64_t(dense);
-  return c;
-}
-
-TESSERA_BODY bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
-                                          std::int64_t bands) {
-  bands_of_columns b;
-  const std::int64_t each = ceil_div(all, bands);
-  b.begin.push_back(0);
-  std::size_t at = 0;
-  while (at < count.size()) {
-    std::int64_t blocks = 0;
-    while (at < count.size() && (blocks < each || std::int64_t(b.blocks.size()) + 1 == bands))
-      blocks += count[at++];
-    if (blocks == 0 && !b.blocks.empty()) {  // empty columns behind the last band are its own
-      b.begin.back() = std::int32_t(at);
-      break;
-    }
-    b.begin.push_back(std::int32_t(at));
-    b.blocks.push_back(blocks);
-  }
-  return b;
-}
-
-TESSERA_BODY std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count,
-                                                        std::int64_t all, bool reorder) {
-  const auto is_light = [&](std::size_t i) {
-    return reorder && double(count[i]) <= 0.1 * double(all) / double(count.size());
-  };
-  std::vector<std::int32_t> order;
-  for (const bool light : {false, true})
-    for (std::size_t i = 0; i < count.size(); ++i)
-      if (is_light(i) == light) order.push_back(std::int32_t(i));
-  return order;
-}
-
-TESSERA_BODY std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks,
-                                                      std::int64_t tiles) {
-  const std::int64_t all = std::accumulate(blocks.begin(), blocks.end(), std::int64_t(0));
-  std::vector<std::int64_t> given;
-  std::int64_t left = tiles;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const auto behind = std::int64_t(2 * (blocks.size() - 1 - b));
-    std::int64_t n = std::max<std::int64_t>(2, blocks[b] * tiles / std::max<std::int64_t>(all, 1) / 2 * 2);
-    n = std::min(n, left - behind);
-    given.push_back(std::max<std::int64_t>(n, 1));
-    left -= given.back();
-  }
-  return given;
-}
-
-TESSERA_BODY static_load deal(target const& on, pattern const& stored, static_plan& plan) {
-  const auto mb = std::size_t(stored.block_rows()), kb = std::size_t(stored.block_cols());
-  std::vector<std::int32_t> band_of(kb);
-  const auto bands = std::size_t(plan.bands());
-  for (std::size_t b = 0; b < bands; ++b)
-    for (auto i = std::size_t(plan.band_begin[b]); i < std::size_t(plan.band_begin[b + 1]); ++i)
-      band_of[std::size_t(plan.columns[i])] = std::int32_t(b);
-  std::vector<std::vector<std::int32_t>> slots_of_band(bands);
-  std::vector<std::int32_t> row_of(std::size_t(stored.blocks())), col_of(std::size_t(stored.blocks()));
-  for (std::int32_t i : plan.rows) {
-    std::int32_t slot = std::int32_t(stored.first_slot(i));
-    for (std::int32_t j : stored.row(i)) {
-      row_of[std::size_t(slot)] = i, col_of[std::size_t(slot)] = j;
-      slots_of_band[std::size_t(band_of[std::size_t(j)])].push_back(slot++);
-    }
-  }
-  plan.order.clear(), plan.shares.clear();
-  static_load most{0, 0, 0, 0, 0, 1, 0};
-  std::vector<std::int64_t> blocks, start;
-  for (auto const& of_band : slots_of_band) {
-    start.push_back(std::int64_t(plan.order.size()));
-    blocks.push_back(std::int64_t(of_band.size()));
-    plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
-  }
-  const std::int64_t tiles_a_part = std::max<std::int64_t>(on.tiles / plan.n_parts / 2 * 2, 1);
-  const int grain = on.vector_width(plan.of);
-  const std::int64_t n_each = round_up<std::int64_t>(ceil_div(plan.shape.n, plan.n_parts), grain);
-  std::vector<std::int32_t> seen(kb, -1);
-  std::vector<std::int32_t> depth(mb, 0);
-  const auto given = tiles_of_bands(blocks, tiles_a_part);
-  std::int32_t stamp = 0;
-  std::int64_t partial_rows = 0;
-  for (std::int64_t part = 0; part < plan.n_parts; ++part) {
-    std::int64_t tile = part * tiles_a_part;
-    for (std::size_t b = 0; b < bands; tile += given[b], ++b) {
-      const std::int64_t each = ceil_div(blocks[b], given[b]);
-      int t = int(tile);
-      for (std::int64_t first = 0; first < blocks[b]; first += each, ++t) {
-        static_share s{t,
-                       std::int64_t(b),
-                       part * n_each,
-                       std::min(plan.shape.n, (part + 1) * n_each),
-                       start[b] + first,
-                       start[b] + std::min(blocks[b], first + each)};
-        if (s.n_first >= s.n_last) continue;
-        ++stamp;
-        std::int32_t last_row = -1;
-        for (std::int64_t i = s.first; i < s.last; ++i) {
-          const auto slot = std::size_t(plan.order[std::size_t(i)]);
-          if (row_of[slot] != last_row) {
-            last_row = row_of[slot], ++s.rows;
-            if (part == 0) ++depth[std::size_t(last_row)], ++partial_rows;
-          }
-          auto& mark = seen[std::size_t(col_of[slot])];
-          if (mark != stamp) mark = stamp, ++s.columns;
-        }
-        most.rows = std::max(most.rows, s.rows);
-        most.columns = std::max(most.columns, s.columns);
-        most.blocks = std::max(most.blocks, s.last - s.first);
-        most.n = std::max(most.n, s.n_last - s.n_first);
-        most.band_columns =
-            std::max<std::int64_t>(most.band_columns, plan.band_begin[b + 1] - plan.band_begin[b]);
-        plan.shares.push_back(s);
-      }
-    }
-  }
-  const auto filled = std::count_if(depth.begin(), depth.end(), [](std::int32_t d) { return d > 0; });
-  if (filled > 0) most.depth = ceil_div<std::int64_t>(partial_rows, filled);
-  most.reductions = filled * plan.n_parts;
-  return most;
-}
-
-}  // namespace detail
-
-TESSERA_BODY static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored,
-                                     int block, precision of, static_options const& options) {
-  constexpr char const* operation = "[ipu::plan_static] ";
-  detail::require_block(operation, block);
-  if (shape.groups != 1)
-    throw option_error(
-        message(operation, shape.groups, " groups: the static product has one, the dynamic any number"));
-  if (shape.m != std::int64_t(stored.block_rows()) * block ||
-      shape.k != std::int64_t(stored.block_cols()) * block)
-    throw shape_error(message(operation, "W is ", shape.m, " x ", shape.k, " but the pattern is one of ",
-                              stored.block_rows(), " x ", stored.block_cols(), " blocks of ", block));
-  if (shape.n < 1) throw shape_error(message(operation, "X has ", shape.n, " columns: at least 1 is needed"));
-  static_plan plan;
-  plan.shape = shape, plan.block = block, plan.of = of;
-  const std::int64_t all = stored.blocks();
-  std::vector<std::int64_t> in_row(std::size_t(stored.block_rows())),
-      in_col(std::size_t(stored.block_cols()));
-  for (int i = 0; i < stored.block_rows(); ++i)
-    for (std::int32_t j : stored.row(i)) ++in_row[std::size_t(i)], ++in_col[std::size_t(j)];
-  plan.rows = detail::light_lines_last(in_row, all, options.enable_preprocessing);
-  plan.columns = detail::light_lines_last(in_col, all, options.enable_preprocessing);
-  std::vector<std::int64_t> count;
-  std::int64_t heavy_cols = 0, heavy_rows = 0;
-  for (std::int32_t j : plan.columns)
-    count.push_back(in_col[std::size_t(j)]), heavy_cols += in_col[std::size_t(j)] > 0;
-  for (std::int64_t c : in_row) heavy_rows += c > 0;
-  if (all == 0) {
-    plan.band_begin = {0, stored.block_cols()};
-    return plan;
-  }
-  const double density = std::min(1.0, double(all) / (double(heavy_rows) * double(heavy_cols)));
-  const auto at_least_one = [&](double n) { return 1 - std::pow(1 - density, n); };
-  const auto bounded = [](double p, std::int64_t n) {
-    const double mean = p * double(n), spread = std::ceil(std::sqrt(p * (1 - p) * double(n)));
-    return std::min(n, std::int64_t(std::ceil(mean + spread)));
-  };
-  const int grain = on.vector_width(of);
-  const std::int64_t most_n = options.n_split > 0
-                                  ? options.n_split
-                                  : std::min<std::int64_t>(32, ceil_div<std::int64_t>(shape.n, grain));
-  const std::int64_t most_k = options.bands > 0 ? options.bands : std::min<std::int64_t>(128, heavy_cols);
-  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
-  std::int64_t best = -1, best_bands = 0, best_n = 0, least_bytes = -1;
-  for (std::int64_t sk = options.bands > 0 ? most_k : 1; sk <= most_k; ++sk) {
-    const auto bands = detail::equal_bands(count, all, sk);
-    for (std::int64_t sn = options.n_split > 0 ? most_n : 1;
-         sn <= most_n && sn <= std::max(on.tiles, 2) / 2 / sk; ++sn) {
-      const std::int64_t n = std::min(shape.n, round_up<std::int64_t>(ceil_div(shape.n, sn), grain));
-      const std::int64_t tiles = std::max<std::int64_t>(on.tiles / sn / 2 * 2, 1);
-      const auto given = detail::tiles_of_bands(bands.blocks, tiles);
-      std::size_t fullest = 0;
-      for (std::size_t b = 0; b < given.size(); ++b)
-        if (bands.blocks[b] * given[fullest] > bands.blocks[fullest] * given[b]) fullest = b;
-      const std::int64_t in_band = given[fullest], width = bands.begin[fullest + 1] - bands.begin[fullest];
-      const std::int64_t blocks = ceil_div(bands.blocks[fullest], in_band);
-      const std::int64_t m = ceil_div(heavy_rows, in_band);
-      const std::int64_t k =
-          m == 1 ? std::min<std::int64_t>(std::int64_t(std::ceil(double(blocks) / density)), width) : width;
-      const std::int64_t rows = std::max<std::int64_t>(bounded(at_least_one(double(k)), m), 1);
-      const std::int64_t cols = std::max<std::int64_t>(bounded(at_least_one(double(m)), k), 1);
-      const double p = at_least_one(double(k));
-      const auto depth = std::int64_t(std::ceil(
-          (p * double(sk) + std::ceil(std::sqrt(p * (1 - p) * double(sk)))) * double(width) / double(k)));
-      const auto cost = detail::static_cost(
-          on, shape, block, of, sn,
-          {rows, cols, blocks, n, width, std::max<std::int64_t>(depth, 1), heavy_rows * sn}, true);
-      // Tables count in 16 bits, in elements, or in 8 rows of a block.
-      const std::int64_t reach = width * block * n * bytes_of(of);
-      if (reach > 65535 * std::int64_t(block == 1 ? 1 : 8 * block) ||
-          blocks + 2 * rows + 6 * on.workers > 65535)
-        continue;
-      const std::int64_t bytes = cost.temporary_bytes;
-      if (least_bytes < 0 || bytes < least_bytes) least_bytes = bytes;
-      if (double(bytes) > bound || (best >= 0 && cost.cycles() >= best)) continue;
-      best = cost.cycles(), best_bands = sk, best_n = sn;
-    }
-  }
-  if (least_bytes < 0)
-    throw option_error(message(operation, "no number of bands and of parts of n, of those asked for, fits ",
-                               on.tiles, " tiles and tables of 16 bits"));
-  if (best < 0)
-    detail::refuse_temporaries(operation, on, shape, message(" with ", all, " blocks of ", block),
-                               least_bytes, bound);
-  plan.n_parts = best_n;
-  plan.band_begin = detail::equal_bands(count, all, best_bands).begin;
-  plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::deal(on, stored, plan));
-  return plan;
-}
-
-TESSERA_BODY std::string static_plan::explain() const {
-  return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/popsparse/static_product.hpp
-#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
-#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-template <element T>
-inline constexpr precision precision_of = sizeof(T) == 2 ? precision::half : precision::single;
-
-namespace detail {
-
-/// The rows [first, last) of a row-major matrix of n columns, at columns [n_first, n_last): one slice where
-/// they are one behind the other.
-void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first, std::int64_t last,
-              std::int64_t n_first, std::int64_t n_last);
-
-/// out (rows x columns of a share) = blocks times x. Table: rows, then for each row the number of its blocks
-/// and their columns among those of the share.
-template <element T>
-std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::int64_t columns,
-                             bool transposed_blocks) {
-  const auto table = p.in<std::uint16_t>(0);
-  const auto values = p.in<T>(1), x = p.in<T>(2);
-  const auto y = p.out<T>(3);
-  const auto b = std::size_t(block), n = std::size_t(columns);
-  constexpr std::size_t most_columns = 64;  // of X at a time
-  std::array<float, 16 * most_columns> sums;
-  std::size_t at = 1, value = 0;
-  const std::size_t rows = table[0];
-  for (std::size_t r = 0; r < rows; ++r) {
-    const std::size_t count = table[at];
-    for (std::size_t begin = 0; begin < n; begin += most_columns) {
-      const std::size_t width = std::min(most_columns, n - begin);
-      std::fill_n(sums.begin(), b * width, 0.0f);
-      for (std::size_t k = 0; k < count; ++k) {
-        T const* const w = &values[value + k * b * b];
-        T const* const rows_of_x = &x[table[at + 1 + k] * b * n + begin];
-        for (std::size_t i = 0; i < b; ++i)
-          for (std::size_t j = 0; j < b; ++j) {
-            const auto factor = float(w[transposed_blocks ? j * b + i : i * b + j]);
-            for (std::size_t q = 0; q < width; ++q)
-              sums[i * width + q] += factor * float(rows_of_x[j * n + q]);
-          }
-      }
-      for (std::size_t i = 0; i < b; ++i)
-        for (std::size_t q = 0; q < width; ++q) y[(r * b + i) * n + begin + q] = T(sums[i * width + q]);
-    }
-    at += 1 + count, value += count * b * b;
-  }
-  const std::size_t blocks = value / (b * b);
-  return codelets::static_multiply(on, std::int64_t(rows), std::int64_t(blocks), columns, block,
-                                   precision_of<T>);
-}
-
-/// Gradients of a share's blocks: dy times x-transposed over the share's columns. Out: sums in float.
-template <element T, class Out>
-std::int64_t multiply_gradients(target const& on, ports const& p, int block, std::int64_t columns) {
-  const auto table = p.in<std::uint16_t>(0);
-  const auto dy = p.in<T>(1), x = p.in<T>(2);
-  const auto out = p.out<Out>(3);
-  const auto b = std::size_t(block), n = std::size_t(columns);
-  std::size_t at = 1, value = 0, blocks = 0;
-  for (std::size_t r = 0; r < table[0]; ++r)
-    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
-      const std::size_t first = std::size_t(table[at++]) * b;
-      for (std::size_t i = 0; i < b; ++i)
-        for (std::size_t j = 0; j < b; ++j) {
-          float sum = 0;
-          for (std::size_t k = 0; k < n; ++k)
-            sum += float(dy[(r * b + i) * n + k]) * float(x[(first + j) * n + k]);
-          out[value + i * b + j] = Out(sum);
-        }
-    }
-  return codelets::dynamic_weight_gradient(on, table[0], std::int64_t(blocks), columns, block,
-                                           precision_of<T>, precision::single);
-}
-
-/// Adds vertices for the workers of each tile that holds a part of `to`: they share it in whole vectors, and
-/// each adds up the same part of all of `from`, in order, in float.
-template <class In, class Out>
-void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to) {
-  constexpr std::int64_t wide = sizeof(In) == 2 ? 8 : 4;
-  auto const& code = g.add_codelet([depth = from.size()](target const&, ports const& p) {
-    const auto all = p.in<In>(0);
-    const auto sums = p.out<Out>(1);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      float sum = 0;
-      for (std::size_t d = 0; d < depth; ++d) sum += float(all[d * sums.size() + i]);
-      sums[i] = Out(sum);
-    }
-    const auto loops = ceil_div(std::int64_t(sums.size()), wide);
-    return 16 +
-           loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
-  });
-  g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
-    for (std::int64_t begin = first; begin < last; begin += each) {
-      const std::int64_t end = std::min(last, begin + each);
-      std::vector<slice> parts;
-      for (slice const& s : from) parts.push_back(s.part(begin - to.first, end - to.first));
-      g.add_vertex(set, g.at(to).mapping[i].tile, code,
-                   {in(std::move(parts)), out(slice{to.variable, begin, end})}, runs_on::worker);
-    }
-  });
-}
-
-}  // namespace detail
-
-/// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
-///   values   blocks in the order of the plan: order[i] is the slot of block i. Where W is the transpose of
-///            another matrix, they are that one's, and read transposed
-template <element T> class static_product {
- public:
-  /// With values of its own.
-  static_product(graph& g, static_plan plan, pattern const& stored, std::string name)
-      : static_product(g, std::move(plan), stored, std::move(name), slice{}, {}, false) {}
-
-  static_plan const& plan() const { return plan_; }
-  slice values() const { return values_; }
-  /// Where block `slot` of the pattern is among the values.
-  slice block(std::int64_t slot) const {
-    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
-    return values_.part(place_[std::size_t(slot)] * area, (place_[std::size_t(slot)] + 1) * area);
-  }
-  /// Values or gradients of blocks in the pattern's order, as the engine wants them, and back.
-  template <class V> std::vector<V> in_order_of_plan(std::span<V const> by_slot) const {
-    std::vector<V> all(by_slot.size());
-    move_blocks(by_slot, std::span<V>(all), true);
-    return all;
-  }
-  template <class V> std::vector<V> in_order_of_pattern(std::span<V const> by_plan) const {
-    std::vector<V> all(by_plan.size());
-    move_blocks(by_plan, std::span<V>(all), false);
-    return all;
-  }
-
-  /// W-transposed times dY, on a plan for it, with the values of this product.
-  static_product transposed(graph& g, static_plan plan, pattern const& transposed_pattern,
-                            std::string name) const {
-    std::vector<slice> source;
-    transposed_pattern.for_each(
-        [&](int i, int j, std::int64_t) { source.push_back(block(pattern_.find(j, i))); });
-    return static_product(g, std::move(plan), transposed_pattern, std::move(name), values_, std::move(source),
-                          true);
-  }
-
-  /// Y = W X. X is (k, n), Y (m, n).
-  program multiply(graph& g, slice x, slice y) const {
-    require_matrix("X", x, plan_.shape.k), require_matrix("Y", y, plan_.shape.m);
-    const std::int64_t b = plan_.block, n = plan_.shape.n;
-    const compute_set set = g.add_compute_set(name_ + ": multiply");
-    struct partial {
-      slice rows;  // of one row of blocks
-      std::int64_t n_first, n_last;
-    };
-    std::vector<std::vector<partial>> of_row(std::size_t(pattern_.block_rows()));
-    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
-      static_share const& s = plan_.shares[i];
-      const std::int64_t width = s.n_last - s.n_first, each = b * width;
-      const slice sums = g.template add_variable<T>(
-          name_ + ": partial sums", std::int64_t(lines_[i].rows.size()) * each, lifetime::temporary);
-      g.map(sums, s.tile);
-      for (std::size_t r = 0; r < lines_[i].rows.size(); ++r)
-        of_row[std::size_t(lines_[i].rows[r])].push_back(
-            {sums.part(std::int64_t(r) * each, std::int64_t(r + 1) * each), s.n_first, s.n_last});
-      auto const& code =
-          g.add_codelet([block = plan_.block, width, flipped = flipped_](target const& on, ports const& p) {
-            return detail::multiply_blocks<T>(on, p, block, width, flipped);
-          });
-      g.add_vertex(set, s.tile, code,
-                   {in(tables_[i]), in(values_of(s)), in(rows_of(x, lines_[i].columns, s)), out(sums)},
-                   runs_on::tile, double((s.last - s.first) * b * b * width));
-    }
-    const compute_set reduce = g.add_compute_set(name_ + ": reduce");
-    auto const& clear = g.add_codelet([](target const& on, ports const& p) {
-      const auto to = p.template out<T>(0);
-      std::fill(to.begin(), to.end(), T(0));
-      return 10 + ceil_div<std::int64_t>(std::int64_t(to.size_bytes()), on.store_bytes_per_cycle);
-    });
-    for (std::size_t row = 0; row < of_row.size(); ++row) {
-      auto& parts = of_row[row];
-      const std::int64_t first = std::int64_t(row) * b;
-      if (parts.empty()) {
-        const slice rows = y.part(first * n, (first + b) * n);
-        g.for_each_interval(rows, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
-          g.add_vertex(reduce, g.at(rows).mapping[i].tile, clear, {out(slice{rows.variable, begin, end})},
-                       runs_on::worker);
-        });
-        continue;
-      }
-      std::sort(parts.begin(), parts.end(), [](partial const& a, partial const& c) {
-        return a.n_first != c.n_first ? a.n_first < c.n_first : a.rows.variable < c.rows.variable;
-      });
-      for (std::size_t begin = 0, end; begin < parts.size(); begin = end) {
-        for (end = begin; end < parts.size() && parts[end].n_first == parts[begin].n_first;) ++end;
-        std::vector<slice> rows;
-        detail::add_rows(rows, y, n, first, first + b, parts[begin].n_first, parts[begin].n_last);
-        std::int64_t at = 0;
-        for (slice const& row_of_y : rows) {
-          std::vector<slice> sums;
-          for (std::size_t i = begin; i < end; ++i)
-            sums.push_back(parts[i].rows.part(at, at + row_of_y.size()));
-          at += row_of_y.size();
-          detail::add_sum<T, T>(g, reduce, sums, row_of_y);
-        }
-      }
-    }
-    return sequence({execute(set), execute(reduce)});
-  }
-
-  /// dvalues = dY X-transposed at the blocks of W, in the order of the plan, in float.
-  program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
-    require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
-    if (dvalues.size() != values_.size())
-      throw shape_error(message("[ipu::static_product] gradients of ", dvalues.size(), " values: there are ",
-                                values_.size()));
-    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
-    const compute_set set = g.add_compute_set(name_ + ": gradient of values");
-    std::vector<std::pair<std::int64_t, std::vector<slice>>> partials;  // by first block
-    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
-      static_share const& s = plan_.shares[i];
-      const std::int64_t width = s.n_last - s.n_first;
-      slice to = dvalues.part(s.first * area, s.last * area);
-      if (plan_.n_parts > 1) {
-        const slice whole = to;
-        to = g.template add_variable<float>(name_ + ": partial gradients", whole.size(), lifetime::temporary);
-        g.map(to, s.tile);
-        auto known =
-            std::find_if(partials.begin(), partials.end(), [&](auto const& p) { return p.first == s.first; });
-        if (known == partials.end()) known = partials.insert(partials.end(), {s.first, {}});
-        known->second.push_back(to);
-      }
-      auto const& code = g.add_codelet([block = plan_.block, width](target const& on, ports const& p) {
-        return detail::multiply_gradients<T, float>(on, p, block, width);
-      });
-      g.add_vertex(
-          set, s.tile, code,
-          {in(tables_[i]), in(rows_of(dy, lines_[i].rows, s)), in(rows_of(x, lines_[i].columns, s)), out(to)},
-          runs_on::tile, double((s.last - s.first) * area * width));
-    }
-    if (plan_.n_parts == 1) return execute(set);
-    const compute_set reduce = g.add_compute_set(name_ + ": reduce gradients");
-    for (auto const& [first, from] : partials) {
-      const slice to = dvalues.part(first * area, first * area + from[0].size());
-      detail::add_sum<float, float>(g, reduce, from, to);
-    }
-    return sequence({execute(set), execute(reduce)});
-  }
-
- private:
-  struct lines_of_share {
-    std::vector<std::int32_t> rows, columns;
-  };
-
-  static_product(graph& g, static_plan plan, pattern const& stored, std::string name, slice values,
-                 std::vector<slice> source, bool flipped)
-      : plan_(std::move(plan)),
-        pattern_(stored),
-        name_(std::move(name)),
-        source_(std::move(source)),
-        flipped_(flipped),
-        place_(plan_.order.size()) {
-    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
-    for (std::size_t i = 0; i < plan_.order.size(); ++i)
-      place_[std::size_t(plan_.order[i])] = std::int64_t(i);
-    values_ = values.variable >= 0
-                  ? values
-                  : g.template add_variable<T>(name_ + ": values", std::int64_t(plan_.order.size()) * area);
-    std::vector<std::int32_t> row_of(plan_.order.size()), col_of(plan_.order.size());
-    for (int i = 0; i < stored.block_rows(); ++i)
-      for (std::int64_t slot = stored.first_slot(i); std::int32_t j : stored.row(i))
-        row_of[std::size_t(slot)] = i, col_of[std::size_t(slot++)] = j;
-    std::vector<std::int32_t> local(std::size_t(stored.block_cols()), -1);
-    for (static_share const& s : plan_.shares) {
-      lines_of_share lines;
-      std::vector<std::uint16_t> words{0};
-      std::size_t count = 0;
-      for (std::int64_t i = s.first; i < s.last; ++i) {
-        const auto slot = std::size_t(plan_.order[std::size_t(i)]);
-        if (lines.rows.empty() || lines.rows.back() != row_of[slot]) {
-          lines.rows.push_back(row_of[slot]);
-          count = words.size();
-          words.push_back(0);
-        }
-        ++words[count];
-        auto& here = local[std::size_t(col_of[slot])];
-        if (here < 0) here = std::int32_t(lines.columns.size()), lines.columns.push_back(col_of[slot]);
-        words.push_back(std::uint16_t(here));
-      }
-      for (std::int32_t j : lines.columns) local[std::size_t(j)] = -1;
-      words[0] = std::uint16_t(lines.rows.size());
-      const slice table =
-          g.template add_variable<std::uint16_t>(name_ + ": table", std::int64_t(words.size()));
-      g.is_table(table), g.map(table, s.tile);
-      g.initialise(table, std::span<std::uint16_t const>(words));
-      tables_.push_back(table);
-      lines_.push_back(std::move(lines));
-      if (values.variable < 0 && plan_.n_parts == 1)
-        g.map(values_.part(s.first * area, s.last * area), s.tile);
-    }
-    if (values.variable < 0 && plan_.n_parts > 1) g.map_linearly(values_, area);
-  }
-
-  std::vector<slice> values_of(static_share const& s) const {
-    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
-    if (source_.empty()) return {values_.part(s.first * area, s.last * area)};
-    std::vector<slice> all;
-    for (std::int64_t i = s.first; i < s.last; ++i)
-      all.push_back(source_[std::size_t(plan_.order[std::size_t(i)])]);
-    return all;
-  }
-  std::vector<slice> rows_of(slice matrix, std::vector<std::int32_t> const& lines,
-                             static_share const& s) const {
-    std::vector<slice> all;
-    for (std::int32_t line : lines)
-      detail::add_rows(all, matrix, plan_.shape.n, std::int64_t(line) * plan_.block,
-                       std::int64_t(line + 1) * plan_.block, s.n_first, s.n_last);
-    return all;
-  }
-  void require_matrix(char const* name, slice s, std::int64_t rows) const {
-    if (s.size() != rows * plan_.shape.n)
-      throw shape_error(message("[ipu::static_product] ", name, " has ", s.size(), " elements: ", rows, " x ",
-                                plan_.shape.n, " are planned"));
-  }
-  template <class V> void move_blocks(std::span<V const> from, std::span<V> to, bool into_plan) const {
-    const auto area = std::size_t(plan_.block) * std::size_t(plan_.block);
-    if (from.size() != place_.size() * area)
-      throw shape_error(message("[ipu::static_product] ", from.size(), " values: there are ", place_.size(),
-                                " blocks of ", area));
-    for (std::size_t slot = 0; slot < place_.size(); ++slot) {
-      const std::size_t a = slot * area, b = std::size_t(place_[slot]) * area;
-      std::copy_n(&from[into_plan ? a : b], area, &to[into_plan ? b : a]);
-    }
-  }
-
-  static_plan plan_;
-  pattern pattern_;
-  std::string name_;
-  slice values_;
-  std::vector<slice> source_;  // of each slot, for a product that borrows its values
-  bool flipped_;               // blocks are read transposed
-  std::vector<std::int64_t> place_;
-  std::vector<slice> tables_;
-  std::vector<lines_of_share> lines_;
-};
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_BODY void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
-                           std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
-  if (n_first == 0 && n_last == n) {
-    to.push_back(matrix.part(first * n, last * n));
-    return;
-  }
-  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
-}
-
-}  // namespace detail
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
-// ---- tessera/ipu/popsparse/block_softmax.hpp
-#ifndef TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
-#define TESSERA_SINGLE_IPU_POPSPARSE_BLOCK_SOFTMAX
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
-
-/// Which entries of a block on the diagonal take part, as popsparse names what is zeroed.
-enum class sub_block_mask : std::uint8_t { none, zero_upper_triangle, zero_lower_triangle };
-
-/// Softmax along each row over the entries of stored blocks only, and its gradient (popsparse, experimental).
-/// Absent entries are no zeros in the denominator; masked ones give 0; a row without entries gives nothing.
-/// Blocks are by slot, row-major inside. Throws option_error if a mask is asked for and a block lies wholly
-/// on its wrong side.
-template <element T> class block_softmax {
- public:
-  block_softmax(pattern stored, int block, sub_block_mask mask, std::string name)
-      : pattern_(std::move(stored)), block_(block), mask_(mask), name_(std::move(name)) {
-    pattern_.for_each([&](int i, int j, std::int64_t) {
-      if ((mask_ == sub_block_mask::zero_upper_triangle && j > i) ||
-          (mask_ == sub_block_mask::zero_lower_triangle && j < i))
-        throw option_error(message("[ipu::block_softmax] block (", i, ", ", j,
-                                   ") lies wholly in the triangle that the mask zeroes"));
-    });
-  }
-
-  /// y = softmax of x, both by slot.
-  program softmax(graph& g, slice x, slice y) const {
-    return by_row(g, {x}, y, ": softmax", [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
-      float most = -std::numeric_limits<float>::infinity(), sum = 0;
-      const auto power = [&](std::size_t k) { return is_live(k) ? std::exp(at(0, k) - most) : 0.0f; };
-      for (std::size_t k = 0; k < width; ++k)
-        if (is_live(k)) most = std::max(most, at(0, k));
-      for (std::size_t k = 0; k < width; ++k) sum += power(k);
-      for (std::size_t k = 0; k < width; ++k) store(k, sum > 0 ? power(k) / sum : 0.0f);
-    });
-  }
-  /// dx = y (dy - the sum over the row of y dy).
-  program gradient(graph& g, slice y, slice dy, slice dx) const {
-    return by_row(g, {y, dy}, dx, ": gradient of softmax",
-                  [](std::size_t width, auto&& is_live, auto&& at, auto&& store) {
-                    float sum = 0;
-                    for (std::size_t k = 0; k < width; ++k) sum += is_live(k) ? at(0, k) * at(1, k) : 0.0f;
-                    for (std::size_t k = 0; k < width; ++k)
-                      store(k, is_live(k) ? at(0, k) * (at(1, k) - sum) : 0.0f);
-                  });
-  }
-
- private:
-  /// A tile computes rows of blocks, whose blocks are one behind the other.
-  template <class Of>
-  program by_row(graph& g, std::vector<slice> const& operands, slice to, char const* what, Of of) const {
-    const std::int64_t area = std::int64_t(block_) * block_;
-    for (slice const& s : operands) require(s);
-    require(to);
-    const compute_set set = g.add_compute_set(name_ + what, true);
-    for (int i = 0; i < pattern_.block_rows(); ++i) {
-      const std::int64_t first = pattern_.first_slot(i), count = pattern_.row_count(i);
-      if (count == 0) continue;
-      std::vector<std::int32_t> columns(pattern_.row(i).begin(), pattern_.row(i).end());
-      auto const& code = g.add_codelet([=, block = std::size_t(block_), mask = mask_,
-                                        operands_ = operands.size()](target const& on, ports const& f) {
-        const std::size_t width = columns.size() * block;
-        const auto result = f.template out<T>(operands_);
-        for (std::size_t r = 0; r < block; ++r) {
-          const auto place = [&](std::size_t k) { return k / block * block * block + r * block + k % block; };
-          const auto is_live = [&](std::size_t k) {
-            const bool diagonal = columns[k / block] == i;
-            return !(diagonal && ((mask == sub_block_mask::zero_upper_triangle && k % block > r) ||
-                                  (mask == sub_block_mask::zero_lower_triangle && k % block < r)));
-          };
-          of(
-              width, is_live,
-              [&](std::size_t o, std::size_t k) { return float(f.template in<T>(o)[place(k)]); },
-              [&](std::size_t k, float value) { result[place(k)] = T(value); });
-        }
-        const std::int64_t elements = std::int64_t(width * block);
-        return codelets::elementwise(on, 16 * elements,
-                                     std::int64_t(operands_) * 3 * elements * bytes_of(precision_of<T>),
-                                     elements * bytes_of(precision_of<T>), precision_of<T>);
-      });
-      std::vector<field> fields;
-      for (slice const& s : operands) fields.push_back(in(s.part(first * area, (first + count) * area)));
-      fields.push_back(out(to.part(first * area, (first + count) * area)));
-      g.add_vertex(set, i % g.on().tiles, code, std::move(fields));
-    }
-    return execute(set);
-  }
-  void require(slice s) const {
-    const std::int64_t all = pattern_.blocks() * block_ * block_;
-    if (s.size() != all)
-      throw shape_error(message("[ipu::block_softmax] ", s.size(), " elements: the pattern has ", all));
-  }
-
-  pattern pattern_;
-  int block_;
-  sub_block_mask mask_;
-  std::string name_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::ipu
-#endif
-
 // ---- tessera/ipu/popsparse/dynamic_plan.hpp
 #ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PLAN
 #define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PLAN
@@ -23322,14 +22568,14 @@ template <element T> class block_softmax {
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 // The dynamic product: only the shape, the block and the most blocks are known when the product is planned.
 // Rows of W are cut into x parts, columns into y, columns of X into z; a tile computes one of each and owns a
-// bucket for blocks of its part of W. What a bucket cannot take is put into another one, and buckets travel
-// around the grid of tiles until all have met their blocks (poplibs, FullyConnectedPlan.cpp and
+// bucket for blocks of its part of W. Blocks that a bucket cannot take are put into another, and buckets
+// travel around the grid of tiles until all have met their blocks (poplibs, FullyConnectedPlan.cpp and
 // SparsePartitionerImpl.cpp).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
@@ -23350,10 +22596,17 @@ struct dynamic_plan {
   int tile(std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) const {
     return int(((group * y + py) * z + pz) * x + px);
   }
-  std::int64_t rows_each() const { return ceil_div(ceil_div(shape.m, std::int64_t(block)), x); }  // of blocks
-  std::int64_t columns_each() const {
-    return ceil_div(ceil_div(shape.k, std::int64_t(block)), y);
-  }  // of blocks
+  /// Calls visit(group, px, py, pz) for the tiles, in their order.
+  template <class Visit> void for_each_tile(Visit&& visit) const {
+    for (std::int64_t group = 0; group < shape.groups; ++group)
+      for (std::int64_t py = 0; py < y; ++py)
+        for (std::int64_t pz = 0; pz < z; ++pz)
+          for (std::int64_t px = 0; px < x; ++px) visit(group, px, py, pz);
+  }
+  /// Rows of blocks of a part.
+  std::int64_t rows_each() const { return ceil_div(ceil_div(shape.m, std::int64_t(block)), x); }
+  /// Columns of blocks of a part.
+  std::int64_t columns_each() const { return ceil_div(ceil_div(shape.k, std::int64_t(block)), y); }
   std::int64_t n_each() const { return ceil_div(shape.n, z); }
   std::int64_t bucket_bytes() const {
     return bucket_blocks * block * block * bytes_of(of) + bucket_words * 2;
@@ -23377,7 +22630,6 @@ namespace detail {
 struct rows_and_blocks {
   std::int64_t rows, blocks;
 };
-enum class dynamic_pass { forward, activations, weights };
 
 cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
                          bool planning = false);
@@ -23386,40 +22638,11 @@ cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load c
 
 /// The plan of the fewest cycles whose temporaries fit, for all passes that the options ask for.
 ///   most_blocks   of W, of one group
-/// Throws option_error if the block is not 1, 4, 8 or 16, n has no even grain for the codelets, more blocks
-/// are planned than W has, half partials are asked for with blocks of 1, or nothing fits.
+/// Throws shape_error if m or k is no multiple of the block, or a size is 0; option_error if the block is not
+/// 1, 4, 8 or 16, more blocks are planned than W has, half partials are asked for with blocks of 1, or
+/// nothing fits.
 dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks, int block,
                           precision of, dynamic_options const& options = {});
-
-/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
-struct bucket_overflow {
-  std::int64_t from, to, blocks;
-};
-
-namespace detail {
-
-struct bucket_places {
-  std::vector<bucket_overflow> moves;
-  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
-};
-
-}  // namespace detail
-
-/// Blocks of each part of W, and rows of blocks that have any.
-struct part_counts_of_pattern {
-  std::vector<std::int64_t> blocks, rows;
-};
-part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored);
-
-/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
-/// without room, and says which head-room would do.
-dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
-                     std::vector<bucket_overflow>* moves = nullptr);
-
-/// The cost of a plan with a pattern: travel included.
-inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
-  return detail::all_passes(on, p, load_of(p, stored));
-}
 
 #ifdef TESSERA_BODY
 
@@ -23441,11 +22664,38 @@ TESSERA_BODY rows_and_blocks uniform(double density, std::int64_t rows, std::int
           std::int64_t(std::ceil(double(rows) * double(columns) * density))};
 }
 
-/// The cost of one pass. In the pass of activations rows and columns change places.
-TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p, dynamic_pass pass,
-                                        dynamic_load const& load, bool planning = false) {
+/// The cost of dY X-transposed at the blocks of W. Each part of W needs its rows of dY and its rows of X;
+/// over n, one part after the other.
+TESSERA_BODY cost_estimate cost_of_gradient(target const& on, dynamic_plan const& p,
+                                            dynamic_load const& load) {
   using codelets::int64_t;
-  const bool transposed = pass == dynamic_pass::activations;
+  const int bytes = bytes_of(p.of), partial = bytes_of(p.options.partials);
+  const int64_t n = p.n_each(), b = p.block, kernel = codelets::dynamic_block(p.block, p.of);
+  const int64_t split = p.block / kernel;  // of a side of a block
+  const int64_t dy = p.rows_each() * b * n * bytes, x = p.columns_each() * b * n * bytes;
+  cost_estimate c;
+  c.add("exchange dY and X", activity::exchange,
+        on.exchange_cycles(double(dy + x) * double(p.z), p.x % 2 == 0));
+  if (b > 1 && n % (p.of == precision::half ? 16 : 8) == 0)
+    c.add("transpose dY and X", activity::compute,
+          (on.launch_cycles +
+           codelets::transpose_for_weight_gradient(on, p.rows_each() + p.columns_each(), int(b), n, p.of)) *
+              p.z);
+  const int64_t share = ceil_div(load.blocks, p.z) * split * split, rows = ceil_div(load.rows, p.z) * split;
+  c.add("multiply", activity::compute,
+        (on.launch_cycles +
+         codelets::dynamic_weight_gradient(on, rows, share, n, int(kernel), p.of, p.options.partials)) *
+            p.z);
+  c.add("sync", activity::sync, on.sync_cycles * 2 * p.z);
+  c.temporary_bytes = 2 * (dy + x) + (bytes == partial ? 0 : p.bucket_blocks * b * b * partial);
+  c.always_live_bytes = p.bucket_bytes();
+  return c;
+}
+
+/// The cost of W X, or of W-transposed dY, where rows and columns change places.
+TESSERA_BODY cost_estimate cost_of_product(target const& on, dynamic_plan const& p, bool transposed,
+                                           dynamic_load const& load, bool planning) {
+  using codelets::int64_t;
   const int bytes = bytes_of(p.of), partial = bytes_of(p.options.partials);
   const int64_t out_parts = transposed ? p.y : p.x, in_parts = transposed ? p.x : p.y;
   const int64_t out_rows = transposed ? p.columns_each() : p.rows_each();  // of blocks
@@ -23454,27 +22704,6 @@ TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p,
   const int64_t split = p.block / kernel;  // of a side of a block
   const int64_t bucket = p.bucket_bytes();
   cost_estimate c;
-  if (pass == dynamic_pass::weights) {
-    // Each part of W needs its rows of dY and its columns of X; over n, one part after the other.
-    const int64_t dy = p.rows_each() * b * n * bytes, x = p.columns_each() * b * n * bytes;
-    const int64_t all = p.z;
-    c.add("exchange dY and X", activity::exchange,
-          on.exchange_cycles(double(dy + x) * double(all), p.x % 2 == 0));
-    if (b > 1 && n % (p.of == precision::half ? 16 : 8) == 0)
-      c.add("transpose dY and X", activity::compute,
-            (on.launch_cycles +
-             codelets::transpose_for_weight_gradient(on, p.rows_each() + p.columns_each(), int(b), n, p.of)) *
-                all);
-    const int64_t share = ceil_div(load.blocks, p.z) * split * split, rows = ceil_div(load.rows, p.z) * split;
-    c.add("multiply", activity::compute,
-          (on.launch_cycles +
-           codelets::dynamic_weight_gradient(on, rows, share, n, int(kernel), p.of, p.options.partials)) *
-              all);
-    c.add("sync", activity::sync, on.sync_cycles * 2 * all);
-    c.temporary_bytes = 2 * (dy + x) + (bytes == partial ? 0 : p.bucket_blocks * b * b * partial);
-    c.always_live_bytes = bucket;
-    return c;
-  }
   const int64_t x_bytes = in_rows * b * n * bytes;
   if (out_parts > 1)
     c.add("exchange X", activity::exchange, on.exchange_cycles(double(x_bytes), out_parts % 2 == 0));
@@ -23485,8 +22714,7 @@ TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p,
     return codelets::dynamic_multiply(on, rows * split, blocks * split * split, n, int(kernel), p.of,
                                       p.options.partials, subgroups, transposed);
   };
-  // The buckets of a part share its blocks; some of few blocks have one more than the others, which may have
-  // none.
+  // The buckets of a part share its blocks: some have one more than the others, which may have none.
   const auto of_all_buckets = [&] {
     const int64_t each = load.blocks / p.z, with_more = load.blocks % p.z, rows = ceil_div(load.rows, p.z);
     return with_more * multiply(rows, each + 1, 1) + (p.z - with_more) * multiply(rows, each, 1);
@@ -23522,15 +22750,46 @@ TESSERA_BODY cost_estimate dynamic_cost(target const& on, dynamic_plan const& p,
 
 TESSERA_BODY cost_estimate all_passes(target const& on, dynamic_plan const& p, dynamic_load const& load,
                                       bool planning) {
-  cost_estimate c = dynamic_cost(on, p, dynamic_pass::forward, load, planning);
-  const auto also = [&](dynamic_pass pass) {
-    cost_estimate const more = dynamic_cost(on, p, pass, load, planning);
+  cost_estimate c = cost_of_product(on, p, false, load, planning);
+  const auto also = [&](cost_estimate const& more) {
     c.phases.insert(c.phases.end(), more.phases.begin(), more.phases.end());
     c.temporary_bytes = std::max(c.temporary_bytes, more.temporary_bytes);
   };
-  if (p.options.gradient_of_activations) also(dynamic_pass::activations);
-  if (p.options.gradient_of_weights) also(dynamic_pass::weights);
+  if (p.options.gradient_of_activations) also(cost_of_product(on, p, true, load, planning));
+  if (p.options.gradient_of_weights) also(cost_of_gradient(on, p, load));
   return c;
+}
+
+/// Buckets for uniformly distributed blocks, with the head-room of the options.
+TESSERA_BODY void size_buckets(target const& on, dynamic_plan& p, double density) {
+  const double room = 1 + p.options.oversize;
+  const auto even = double(ceil_div(p.most_blocks, p.x * p.y * p.z));
+  p.bucket_blocks = std::max<std::int64_t>(std::lround(even * room), p.most_blocks > 0 ? 1 : 0);
+  const auto in_bucket = uniform(density, ceil_div(p.rows_each(), p.z), p.columns_each());
+  p.bucket_words = table_words(on, 2, std::int64_t(std::ceil(double(in_bucket.rows) * room)),
+                               std::int64_t(std::ceil(double(in_bucket.blocks) * room)), p.block,
+                               p.options.gradient_of_weights);
+}
+
+/// Whether numbers of 16 bits, of which tables consist, reach all of a part.
+TESSERA_BODY bool tables_reach(dynamic_plan const& p) {
+  const std::int64_t farthest = (p.columns_each() - 1) * p.n_each() * bytes_of(p.of);
+  if (p.block == 1 && (farthest > 65535 || p.rows_each() > 65536)) return false;
+  return p.bucket_words <= 65535;
+}
+
+TESSERA_BODY void require_dynamic(char const* operation, dynamic_plan const& asked) {
+  auto const& [m, k, n, groups] = asked.shape;
+  require_block(operation, asked.block);
+  if (m % asked.block != 0 || k % asked.block != 0 || m < 1 || k < 1 || n < 1 || groups < 1)
+    throw shape_error(message(operation, groups, " products of ", m, " x ", k, " x ", n,
+                              ": m and k must be multiples of the block, ", asked.block,
+                              ", and all at least 1"));
+  const std::int64_t all = m / asked.block * (k / asked.block);
+  if (asked.most_blocks < 0 || asked.most_blocks > all)
+    throw option_error(message(operation, asked.most_blocks, " blocks are planned, and W has ", all));
+  if (asked.options.partials == precision::half && asked.block == 1)
+    throw option_error(message(operation, "partialsType = half: single elements are summed in float"));
 }
 
 }  // namespace detail
@@ -23538,26 +22797,19 @@ TESSERA_BODY cost_estimate all_passes(target const& on, dynamic_plan const& p, d
 TESSERA_BODY dynamic_plan plan_dynamic(target const& on, product_shape const& shape, std::int64_t most_blocks,
                                        int block, precision of, dynamic_options const& options) {
   constexpr char const* operation = "[ipu::plan_dynamic] ";
-  detail::require_block(operation, block);
-  if (shape.m % block != 0 || shape.k % block != 0 || shape.m < 1 || shape.k < 1 || shape.n < 1 ||
-      shape.groups < 1)
-    throw shape_error(message(operation, shape.groups, " products of ", shape.m, " x ", shape.k, " x ",
-                              shape.n, ": m and k must be multiples of the block, ", block,
-                              ", and all at least 1"));
-  const std::int64_t row_blocks = shape.m / block, col_blocks = shape.k / block;
-  if (most_blocks < 0 || most_blocks > row_blocks * col_blocks)
-    throw option_error(
-        message(operation, most_blocks, " blocks are planned, and W has ", row_blocks * col_blocks));
-  if (options.partials == precision::half && block == 1)
-    throw option_error(message(operation, "partialsType = half: single elements are summed in float"));
-  dynamic_plan best;
-  std::int64_t best_cycles = -1, least_bytes = std::numeric_limits<std::int64_t>::max();
-  const double density = double(most_blocks) / (double(row_blocks) * double(col_blocks));
-  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
+  dynamic_plan asked;
+  asked.shape = shape, asked.block = block, asked.of = of, asked.options = options;
+  asked.most_blocks = most_blocks;
+  detail::require_dynamic(operation, asked);
   const std::int64_t tiles = on.tiles / shape.groups;
   if (tiles < 1)
     throw option_error(
         message(operation, shape.groups, " groups for ", on.tiles, " tiles: a group needs a tile"));
+  dynamic_plan best;
+  std::int64_t best_cycles = -1, least_bytes = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t row_blocks = shape.m / block, col_blocks = shape.k / block;
+  const double density = double(most_blocks) / (double(row_blocks) * double(col_blocks));
+  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
   const auto counts = [](std::int64_t fixed, std::int64_t size, std::int64_t most) {
     return fixed > 0 ? std::vector<std::int64_t>{fixed} : part_counts(size, most);
   };
@@ -23567,22 +22819,11 @@ TESSERA_BODY dynamic_plan plan_dynamic(target const& on, product_shape const& sh
     for (std::int64_t x : counts(options.x, row_blocks, tiles / z))
       for (std::int64_t y : counts(options.y, col_blocks, std::max<std::int64_t>(tiles / z / x, 1))) {
         if (x > tiles / z / y) continue;
-        dynamic_plan p;
-        p.shape = shape, p.block = block, p.of = of, p.options = options, p.most_blocks = most_blocks;
+        dynamic_plan p = asked;
         p.x = x, p.y = y, p.z = z;
-        const auto even = double(ceil_div(most_blocks, x * y * z));
-        p.bucket_blocks =
-            std::max<std::int64_t>(std::lround(even * (1 + options.oversize)), most_blocks > 0 ? 1 : 0);
+        detail::size_buckets(on, p, density);
+        if (!detail::tables_reach(p)) continue;
         const auto part = detail::uniform(density, p.rows_each(), p.columns_each());
-        const auto table = detail::uniform(density, ceil_div(p.rows_each(), z), p.columns_each());
-        p.bucket_words =
-            detail::table_words(on, 2, std::int64_t(std::ceil(double(table.rows) * (1 + options.oversize))),
-                                std::int64_t(std::ceil(double(table.blocks) * (1 + options.oversize))), block,
-                                options.gradient_of_weights);
-        // Tables count in 16 bits: so many offsets can be told apart.
-        const std::int64_t reach = (p.columns_each() - 1) * p.n_each() * bytes_of(of);
-        if (block == 1 && (reach > 65535 || p.rows_each() > 65536)) continue;
-        if (p.bucket_words > 65535) continue;
         p.cost = detail::all_passes(on, p, {part.rows, part.blocks}, true);
         least_bytes = std::min(least_bytes, p.cost.temporary_bytes);
         if (double(p.cost.temporary_bytes) > bound || (best_cycles >= 0 && p.cost.cycles() >= best_cycles))
@@ -23601,10 +22842,223 @@ TESSERA_BODY dynamic_plan plan_dynamic(target const& on, product_shape const& sh
   return best;
 }
 
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/popsparse/bucket_travel.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_BUCKET_TRAVEL
+#define TESSERA_SINGLE_IPU_POPSPARSE_BUCKET_TRAVEL
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// Elements of one tile of a variable that has `each` for every tile.
+inline slice slice_of_tile(slice all, int tile, std::int64_t each) {
+  return all.part(tile * each, (tile + 1) * each);
+}
+
+/// Where travelling buckets are, in the memory of the tile that steers them.
+struct travel_state {
+  std::int32_t left = 0;           // steps until every bucket has been where its blocks are multiplied
+  std::int32_t from_home = 0;      // steps
+  std::int32_t around_corner = 0;  // whether this step goes to the next part of rows, too
+  std::int32_t to_first = 0;       // whether this step ends in the first buffer
+  std::int32_t goes_on = 0;        // whether there is this step
+};
+static_assert(std::is_standard_layout_v<travel_state> && sizeof(travel_state) == 5 * sizeof(std::int32_t),
+              "programs see each field as a flag");
+
+/// Variables that travel together, at home and in each of two buffers.
+struct travel_buffers {
+  std::vector<slice> home, first, second;
+};
+
+/// Brings buckets from tile to tile around the grid of a plan, as many steps as the host says.
+class bucket_travel {
+ public:
+  bucket_travel() = default;
+  bucket_travel(graph& g, dynamic_plan plan, std::string name)
+      : plan_(std::move(plan)),
+        name_(std::move(name)),
+        tile_(int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1))),
+        steps_(g.add_variable<std::int32_t>(name_ + ": steps of travel", 1)),
+        state_(g.add_variable<std::int32_t>(name_ + ": travel",
+                                            std::int64_t(sizeof(travel_state) / sizeof(std::int32_t)))) {
+    g.map(steps_, tile_), g.map(state_, tile_);
+  }
+
+  /// The number of steps, which the host writes.
+  slice steps() const { return steps_; }
+
+  /// The way there: from home to the first buffer, then between the two, computing on the buckets that have
+  /// arrived.
+  program there(graph& g, travel_buffers const& b, program const& on_first, program const& on_second) const;
+
+  /// The way back of the last variable, which ends at home.
+  program back(graph& g, travel_buffers const& b) const;
+
+ private:
+  /// A field of the state.
+  slice flag(std::size_t offset) const {
+    const auto i = std::int64_t(offset / sizeof(std::int32_t));
+    return state_.part(i, i + 1);
+  }
+  /// A vertex of a few scalar instructions on the tile that steers; their number is an estimate.
+  program steer(graph& g, char const* what, std::vector<field> fields, codelet code) const;
+  /// One step: by +1 away from home, by -1 back.
+  program step(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by) const {
+    return if_nonzero(flag(offsetof(travel_state, around_corner)), shift(from, to, by, true),
+                      shift(from, to, by, false));
+  }
+  /// Every tile's share of `from` to the next tile's of `to`, around the grid.
+  program shift(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by,
+                bool around_corner) const;
+
+  dynamic_plan plan_;
+  std::string name_;
+  int tile_ = 0;
+  slice steps_, state_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY program bucket_travel::there(graph& g, travel_buffers const& b, program const& on_first,
+                                          program const& on_second) const {
+  const auto begin = steer(g, ": begin travel", {in(steps_), out(state_)}, [](target const&, ports const& f) {
+    f.out<travel_state>(1)[0] = {.left = f.in<std::int32_t>(0)[0]};
+    return std::int64_t(12);
+  });
+  const auto next =
+      steer(g, ": next step of travel", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
+        travel_state& s = f.out<travel_state>(0)[0];
+        s.goes_on = s.left > 0;
+        if (s.goes_on) {
+          --s.left, ++s.from_home;
+          s.around_corner = s.from_home % ys == 0;
+          s.to_first = 1 - s.to_first;
+        }
+        return std::int64_t(20);
+      });
+  const slice goes_on = flag(offsetof(travel_state, goes_on));
+  const program second_step = if_nonzero(goes_on, sequence({step(b.first, b.second, 1), on_second}), {});
+  const program loop =
+      repeat_while(next, goes_on, sequence({step(b.second, b.first, 1), on_first, next, second_step}));
+  return sequence(
+      {begin, next,
+       if_nonzero(goes_on, sequence({step(b.home, b.first, 1), on_first, next, second_step, loop}), {})});
+}
+
+TESSERA_BODY program bucket_travel::back(graph& g, travel_buffers const& b) const {
+  const auto begin =
+      steer(g, ": begin the way back", {in(steps_), out(state_)}, [](target const&, ports const& f) {
+        travel_state& s = f.out<travel_state>(1)[0];
+        s.goes_on = f.in<std::int32_t>(0)[0] > 0;
+        s.left = s.from_home;
+        return std::int64_t(12);
+      });
+  const auto next =
+      steer(g, ": next step back", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
+        travel_state& s = f.out<travel_state>(0)[0];
+        s.goes_on = s.from_home > 0;
+        if (s.goes_on) {
+          s.around_corner = s.from_home % ys == 0;
+          --s.from_home;
+          s.to_first = 1 - s.to_first;
+        }
+        return std::int64_t(20);
+      });
+  const slice goes_on = flag(offsetof(travel_state, goes_on)),
+              to_first = flag(offsetof(travel_state, to_first));
+  const program step_back = if_nonzero(to_first, step(b.second, b.first, -1), step(b.first, b.second, -1));
+  const program arrive = if_nonzero(to_first, copy({b.first.back()}, {b.home.back()}, name_ + ": arrive"),
+                                    copy({b.second.back()}, {b.home.back()}, name_ + ": arrive"));
+  return sequence(
+      {begin, if_nonzero(goes_on, sequence({repeat_while(next, goes_on, step_back), arrive}), {})});
+}
+
+TESSERA_BODY program bucket_travel::steer(graph& g, char const* what, std::vector<field> fields,
+                                          codelet code) const {
+  const compute_set set = g.add_compute_set(name_ + what);
+  g.add_vertex(set, tile_, g.add_codelet(std::move(code)), std::move(fields), runs_on::worker);
+  return execute(set);
+}
+
+TESSERA_BODY program bucket_travel::shift(std::vector<slice> const& from, std::vector<slice> const& to,
+                                          std::int64_t by, bool around_corner) const {
+  std::vector<slice> source;
+  for (slice const& all : from) {
+    const std::int64_t each = all.size() / plan_.tiles();
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const std::int64_t x = around_corner ? (px + plan_.x - by) % plan_.x : px,
+                         y = (py + plan_.y - by) % plan_.y;
+      source.push_back(slice_of_tile(all, plan_.tile(group, x, y, pz), each));
+    });
+  }
+  return copy(std::move(source), to, name_ + ": travel");
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/popsparse/dynamic_load.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_LOAD
+#define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_LOAD
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// The load of a pattern on a dynamic plan: how full its buckets are, and how far they have to travel.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Blocks that leave part `from` of W for the buckets of part `to`; parts are numbered px * y + py.
+struct bucket_overflow {
+  std::int64_t from, to, blocks;
+};
+
 namespace detail {
 
-/// Puts what does not fit into the buckets that come by first, or into those with the most room; the largest
-/// overflow first.
+struct bucket_places {
+  std::vector<bucket_overflow> moves;
+  std::int64_t steps = 0, travelling = 0, without_place = 0, fullest = -1;
+};
+
+}  // namespace detail
+
+/// Blocks of each part of W, and rows of blocks that have any.
+struct part_counts_of_pattern {
+  std::vector<std::int64_t> blocks, rows;
+};
+part_counts_of_pattern count_parts(dynamic_plan const& p, pattern const& stored);
+
+/// The load of a pattern on a plan. Throws option_error if there are more blocks than planned for, or buckets
+/// without room, and says which head-room would do.
+dynamic_load load_of(dynamic_plan const& p, pattern const& stored,
+                     std::vector<bucket_overflow>* moves = nullptr);
+
+/// The cost of a plan with a pattern: travel included.
+inline cost_estimate cost_of(target const& on, dynamic_plan const& p, pattern const& stored) {
+  return detail::all_passes(on, p, load_of(p, stored));
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+/// Puts blocks that do not fit into the buckets that come by first, or into the buckets with the most room;
+/// the largest overflow first.
 TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& blocks, std::int64_t room,
                                           std::int64_t xs, std::int64_t ys, dynamic_options const& how) {
   const bool spill_all = how.force_bucket_spills;
@@ -23635,7 +23089,7 @@ TESSERA_BODY bucket_places place_overflow(std::vector<std::int64_t> const& block
     };
     if (how.optimise_for_speed) {
       for (std::int64_t steps = 1; steps < xs * ys && left > 0; ++steps) {
-        // A bucket that has travelled so far came from there.
+        // A bucket that comes by after `steps` came from there.
         const std::int64_t dx = steps / ys, dy = steps % ys;
         put((x + xs - dx) % xs * ys + (y + ys - dy) % ys, steps);
       }
@@ -23733,9 +23187,86 @@ template <element T> struct buckets {
   std::int32_t steps = 0;  // that they have to travel
 };
 
+namespace detail {
+
+struct block_in_part {
+  std::int32_t row, column;  // of blocks, within the part
+  std::int64_t slot;
+};
+
+/// Blocks of one part of W, by its number px * y + py.
+struct blocks_of_part {
+  std::int64_t of;
+  std::vector<block_in_part> blocks;
+};
+
+/// The blocks in the buckets of each part of W: the part's own first, then blocks of parts that overflow.
+std::vector<std::vector<blocks_of_part>> deal_blocks(dynamic_plan const& p, pattern const& stored,
+                                                     std::vector<bucket_overflow> const& moves);
+
+/// Writes the table and the values of one bucket after the other.
+template <element T> class bucket_writer {
+ public:
+  bucket_writer(dynamic_plan const& p, buckets<T>& to) : plan_(p), to_(to) {}
+
+  /// Begins bucket z of a part.
+  void open(std::int64_t group, std::int64_t part, std::int64_t z) {
+    const auto tile = std::size_t(plan_.tile(group, part / plan_.y, part % plan_.y, z));
+    part_ = part, z_ = z;
+    words_ = to_.tables.data() + tile * std::size_t(plan_.bucket_words);
+    values_ = to_.values.data() + tile * std::size_t(plan_.bucket_blocks) * area();
+    used_ = 1, blocks_ = 0;
+  }
+  /// Begins the blocks of a part in this bucket.
+  void begin_part(std::int64_t of) {
+    ++words_[0];
+    put(of / plan_.y), put(of % plan_.y);
+    rows_at_ = used_;
+    put(0);
+    row_ = -1;
+  }
+  /// Adds a block behind the others of its part: row by row.
+  void add(block_in_part const& one, T const* values) {
+    if (one.row != row_) {
+      ++words_[rows_at_];
+      row_ = one.row;
+      put(row_);
+      count_at_ = used_;
+      put(0);
+    }
+    ++words_[count_at_];
+    put(one.column);
+    std::copy_n(values, area(), values_);
+    values_ += area(), ++blocks_;
+  }
+  std::int64_t blocks() const { return blocks_; }
+
+ private:
+  std::size_t area() const { return std::size_t(plan_.block) * std::size_t(plan_.block); }
+
+  void put(std::int64_t word) {
+    if (std::int64_t(used_) >= plan_.bucket_words)
+      throw option_error(message("[ipu::fill_buckets] the table of bucket (", part_ / plan_.y, ", ",
+                                 part_ % plan_.y, ", ", z_, ") has ", plan_.bucket_words,
+                                 " words, too few for its rows: metaInfoBucketOversizeProportion = ",
+                                 plan_.options.oversize * 2 + 0.1, " would do"));
+    words_[used_++] = std::uint16_t(word);
+  }
+
+  dynamic_plan const& plan_;
+  buckets<T>& to_;
+  std::int64_t part_ = 0, z_ = 0, blocks_ = 0;
+  std::uint16_t* words_ = nullptr;
+  T* values_ = nullptr;                                // of the next block
+  std::size_t used_ = 0, rows_at_ = 0, count_at_ = 0;  // in words_
+  std::int32_t row_ = -1;
+};
+
+}  // namespace detail
+
 /// Sorts the blocks of a pattern into the buckets of a plan, for each group one pattern and its values.
 /// Throws option_error for more blocks than planned, an overflow without place, or a table that is too small;
-/// each says which head-room would do.
+/// the message says which head-room would do.
 template <element T>
 buckets<T> fill_buckets(dynamic_plan const& p, std::span<pattern const> stored,
                         std::span<std::span<T const> const> values) {
@@ -23747,86 +23278,26 @@ buckets<T> fill_buckets(dynamic_plan const& p, std::span<pattern const> stored,
   buckets<T> b;
   b.tables.assign(std::size_t(p.tiles() * p.bucket_words), 0);
   b.values.assign(std::size_t(p.tiles() * p.bucket_blocks) * area, T(0));
-  struct block_of {
-    std::int32_t row, column;  // within the part
-    std::int64_t slot;
-  };
+  detail::bucket_writer<T> writer(p, b);
   for (std::size_t g = 0; g < stored.size(); ++g) {
     if (values[g].size() != std::size_t(stored[g].blocks()) * area)
       throw shape_error(
           message(operation, values[g].size(), " values for ", stored[g].blocks(), " blocks of ", area));
     std::vector<bucket_overflow> moves;
-    const dynamic_load load = load_of(p, stored[g], &moves);
-    b.steps = std::max(b.steps, std::int32_t(load.steps));
-    std::vector<std::vector<block_of>> home(std::size_t(p.x * p.y));
-    stored[g].for_each([&](int i, int j, std::int64_t slot) {
-      const std::int64_t x = i / p.rows_each(), y = j / p.columns_each();
-      home[std::size_t(x * p.y + y)].push_back(
-          {std::int32_t(i - x * p.rows_each()), std::int32_t(j - y * p.columns_each()), slot});
-    });
-    // What each part's buckets hold: lists of blocks of one part each, the own ones first.
-    std::vector<std::vector<std::pair<std::int64_t, std::vector<block_of>>>> held(home.size());
-    std::vector<std::int64_t> leaving(home.size());
-    for (auto const& m : moves) leaving[std::size_t(m.from)] += m.blocks;
-    for (std::size_t part = 0; part < home.size(); ++part) {
-      const auto kept = home[part].end() - leaving[part];
-      held[part].push_back({std::int64_t(part), {home[part].begin(), kept}});
-    }
-    for (auto const& m : moves) {
-      auto& from = home[std::size_t(m.from)];
-      held[std::size_t(m.to)].push_back({m.from, {from.end() - m.blocks, from.end()}});
-      from.resize(from.size() - std::size_t(m.blocks));
-    }
-    for (std::int64_t part = 0; part < std::int64_t(held.size()); ++part) {
-      std::int64_t all = 0;
-      for (auto const& [of, blocks] : held[std::size_t(part)]) all += std::int64_t(blocks.size());
+    b.steps = std::max(b.steps, std::int32_t(load_of(p, stored[g], &moves).steps));
+    const auto held = detail::deal_blocks(p, stored[g], moves);
+    for (std::size_t part = 0; part < held.size(); ++part) {
+      std::int64_t all = 0, z = 0;
+      for (auto const& [of, blocks] : held[part]) all += std::int64_t(blocks.size());
       const std::int64_t each = ceil_div(all, p.z);
-      std::int64_t z = 0, in_bucket = 0;
-      std::uint16_t* words = nullptr;
-      std::size_t used = 0;
-      T* to = nullptr;
-      const auto open = [&] {
-        const auto tile = std::size_t(p.tile(std::int64_t(g), part / p.y, part % p.y, z));
-        words = b.tables.data() + tile * std::size_t(p.bucket_words);
-        to = b.values.data() + tile * std::size_t(p.bucket_blocks) * area;
-        used = 1, in_bucket = 0;
-      };
-      const auto put = [&](std::int64_t word) {
-        if (std::int64_t(used) >= p.bucket_words)
-          throw option_error(message(operation, "the table of bucket (", part / p.y, ", ", part % p.y, ", ",
-                                     z, ") has ", p.bucket_words,
-                                     " words, too few for its rows: metaInfoBucketOversizeProportion = ",
-                                     p.options.oversize * 2 + 0.1, " would do"));
-        words[used++] = std::uint16_t(word);
-      };
-      open();
-      for (auto const& [of, blocks] : held[std::size_t(part)]) {
-        std::size_t rows_at = 0, count_at = 0;
-        std::int32_t row = -1;
-        bool begun = false;
-        for (block_of const& one : blocks) {
-          if (in_bucket == each && z + 1 < p.z) {
-            ++z, begun = false;
-            open();
-          }
-          if (!begun) {
-            ++words[0];
-            put(of / p.y), put(of % p.y);
-            rows_at = used;
-            put(0);
-            row = -1, begun = true;
-          }
-          if (one.row != row) {
-            ++words[rows_at];
-            row = one.row;
-            put(row);
-            count_at = used;
-            put(0);
-          }
-          ++words[count_at];
-          put(one.column);
-          std::copy_n(&values[g][std::size_t(one.slot) * area], area, to);
-          to += area, ++in_bucket;
+      writer.open(std::int64_t(g), std::int64_t(part), z);
+      for (auto const& [of, blocks] : held[part]) {
+        bool begun = false;  // in this bucket
+        for (auto const& one : blocks) {
+          if (writer.blocks() == each && z + 1 < p.z)
+            writer.open(std::int64_t(g), std::int64_t(part), ++z), begun = false;
+          if (!begun) writer.begin_part(of), begun = true;
+          writer.add(one, &values[g][std::size_t(one.slot) * area]);
         }
       }
     }
@@ -23870,7 +23341,8 @@ template <element T> struct pattern_and_values {
   std::vector<T> values;  // by slot
 };
 
-/// The pattern and the values of one group. Throws option_error for tables that are none of this plan.
+/// The pattern and the values of one group. Throws shape_error if sizes, option_error if tables are not
+/// as the plan has them.
 template <element T, class Number>
 pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16_t const> tables,
                                     std::span<Number const> values, std::int64_t group = 0) {
@@ -23912,6 +23384,38 @@ pattern_and_values<T> empty_buckets(dynamic_plan const& p, std::span<std::uint16
   result.stored = pattern::from_rows(int(rows), int(columns), std::move(start), std::move(cols));
   return result;
 }
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::vector<std::vector<blocks_of_part>> deal_blocks(dynamic_plan const& p,
+                                                                  pattern const& stored,
+                                                                  std::vector<bucket_overflow> const& moves) {
+  std::vector<std::vector<block_in_part>> home(std::size_t(p.x * p.y));
+  stored.for_each([&](int i, int j, std::int64_t slot) {
+    const std::int64_t x = i / p.rows_each(), y = j / p.columns_each();
+    home[std::size_t(x * p.y + y)].push_back(
+        {std::int32_t(i - x * p.rows_each()), std::int32_t(j - y * p.columns_each()), slot});
+  });
+  std::vector<std::vector<blocks_of_part>> held(home.size());
+  std::vector<std::int64_t> leaving(home.size());
+  for (auto const& m : moves) leaving[std::size_t(m.from)] += m.blocks;
+  for (std::size_t part = 0; part < home.size(); ++part) {
+    const auto kept = home[part].end() - leaving[part];
+    held[part].push_back({std::int64_t(part), {home[part].begin(), kept}});
+  }
+  for (auto const& m : moves) {
+    auto& from = home[std::size_t(m.from)];
+    held[std::size_t(m.to)].push_back({m.from, {from.end() - m.blocks, from.end()}});
+    from.resize(from.size() - std::size_t(m.blocks));
+  }
+  return held;
+}
+
+}  // namespace detail
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -24098,8 +23602,8 @@ void multiply_dense(std::span<T const> w, std::span<T const> x, std::span<Sum> s
 
 }  // namespace detail
 
-/// The dense product on a graph: Y = W X. X and Y are row-major, those of the groups one behind the other,
-/// and live where map_operand and map_result put them, or anywhere.
+/// The dense product on a graph: Y = W X. X and Y are row-major, the matrices of the groups one behind the
+/// other, and live where map_operand and map_result put them, or anywhere.
 template <element T> class dense_product {
  public:
   dense_product(graph& g, dense_plan plan, product_shape const& shape, dense_options const& options,
@@ -24224,7 +23728,7 @@ template <element T> class dense_product {
             if (const range rows = rows_of(serial, pm); rows.size() > 0 && columns_of(pn).size() > 0)
               visit(group, pm, pn, rows);
   }
-  /// The elements of part (rows, pn) of Y that tile pk of those with partial sums adds up: row by row.
+  /// The elements of part (rows, pn) of Y that tile pk of the tiles with partial sums adds up, row by row.
   std::vector<slice> share_of_result(slice y, std::int64_t group, range rows, std::int64_t pn,
                                      std::int64_t pk) const {
     const range columns = columns_of(pn), own = part_of(rows.size() * columns.size(), plan_.k_parts, pk);
@@ -24465,13 +23969,76 @@ std::int64_t add_to_bucket(target const& on, ports const& f, dynamic_plan const&
 }}}}  // namespace tessera::TESSERA_ISA::ipu::detail
 #endif
 
+// ---- tessera/ipu/popsparse/row_sums.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_ROW_SUMS
+#define TESSERA_SINGLE_IPU_POPSPARSE_ROW_SUMS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// Rows of matrices as slices, and vertices that add up partial sums of rows.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// The rows [first, last) of a row-major matrix of n columns, at columns [n_first, n_last): one slice where
+/// they are one behind the other.
+void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first, std::int64_t last,
+              std::int64_t n_first, std::int64_t n_last);
+
+/// Adds vertices for the workers of each tile that holds a part of `to`: they share it in whole vectors, and
+/// each adds up the same part of all of `from`, in order, in float.
+template <class In, class Out>
+void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to) {
+  constexpr std::int64_t wide = sizeof(In) == 2 ? 8 : 4;
+  auto const& code = g.add_codelet([depth = from.size()](target const&, ports const& p) {
+    const auto all = p.in<In>(0);
+    const auto sums = p.out<Out>(1);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      float sum = 0;
+      for (std::size_t d = 0; d < depth; ++d) sum += float(all[d * sums.size() + i]);
+      sums[i] = Out(sum);
+    }
+    const auto loops = ceil_div(std::int64_t(sums.size()), wide);
+    return 16 +
+           loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
+  });
+  g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
+    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
+    for (std::int64_t begin = first; begin < last; begin += each) {
+      const std::int64_t end = std::min(last, begin + each);
+      std::vector<slice> parts;
+      for (slice const& s : from) parts.push_back(s.part(begin - to.first, end - to.first));
+      g.add_vertex(set, g.at(to).mapping[i].tile, code,
+                   {in(std::move(parts)), out(slice{to.variable, begin, end})}, runs_on::worker);
+    }
+  });
+}
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void add_rows(std::vector<slice>& to, slice matrix, std::int64_t n, std::int64_t first,
+                           std::int64_t last, std::int64_t n_first, std::int64_t n_last) {
+  if (n_first == 0 && n_last == n) {
+    to.push_back(matrix.part(first * n, last * n));
+    return;
+  }
+  for (std::int64_t r = first; r < last; ++r) to.push_back(matrix.part(r * n + n_first, r * n + n_last));
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
 // ---- tessera/ipu/popsparse/dynamic_product.hpp
 #ifndef TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PRODUCT
 #define TESSERA_SINGLE_IPU_POPSPARSE_DYNAMIC_PRODUCT
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -24480,8 +24047,8 @@ std::int64_t add_to_bucket(target const& on, ports const& f, dynamic_plan const&
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 /// The dynamic product on a graph: Y = W X, and both of its gradients, for any pattern of at most the planned
-/// blocks, which new buckets replace while the machine runs. Matrices are row-major, those of the groups one
-/// behind the other.
+/// blocks, which new buckets replace while the machine runs. Matrices are row-major, and the groups have
+/// theirs one behind the other.
 template <element T> class dynamic_product {
  public:
   dynamic_product(graph& g, dynamic_plan plan, std::string name)
@@ -24491,10 +24058,7 @@ template <element T> class dynamic_product {
     tables_ = of_tiles<std::uint16_t>(g, "tables", words_, lifetime::kept);
     g.is_table(tables_);
     values_ = of_tiles<T>(g, "values", numbers_, lifetime::kept);
-    control_ = int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1));
-    steps_ = g.template add_variable<std::int32_t>(name_ + ": steps of travel", 1);
-    state_ = g.template add_variable<std::int32_t>(name_ + ": travel", 5);
-    g.map(steps_, control_), g.map(state_, control_);
+    travel_ = detail::bucket_travel(g, plan_, name_);
   }
 
   dynamic_plan const& plan() const { return plan_; }
@@ -24503,7 +24067,7 @@ template <element T> class dynamic_product {
   /// Sends a pattern and its values to the machine.
   void write(engine& to, buckets<T> const& b) const {
     to.write(tables_, b.tables), to.write(values_, b.values);
-    to.write(steps_, std::vector<std::int32_t>{b.steps});
+    to.write(travel_.steps(), std::vector<std::int32_t>{b.steps});
   }
   void write(engine& to, pattern const& stored, std::vector<T> const& by_slot) const {
     write(to, fill_buckets<T>(plan_, stored, std::span<T const>(by_slot)));
@@ -24530,38 +24094,37 @@ template <element T> class dynamic_product {
   /// dvalues = dY X-transposed at the blocks of the buckets.
   program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
     require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
-    const slice travelling[2] = {of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary),
-                                 of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary)};
-    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
-                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
+    const std::array travelling{of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary),
+                                of_tiles<float>(g, "travelling gradients", numbers_, lifetime::temporary)};
+    const std::array tables{travelling_tables(g), travelling_tables(g)};
     const auto compute = [&](char const* what, slice table, slice to) {
       std::vector<program> all;
       for (std::int64_t z = 0; z < plan_.z; ++z) {
         const compute_set set = g.add_compute_set(name_ + what);
-        for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+        plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
           const int tile = plan_.tile(group, px, py, pz);
           const std::int64_t width = columns(z).second - columns(z).first;
           auto const& code = g.add_codelet([p = plan_, px, py, width](target const& on, ports const& f) {
             return detail::gradients_of_bucket<T>(on, f, p, int(px), int(py), width);
           });
-          g.add_vertex(set, tile, code,
-                       {in(own(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
-                        in(part_rows(x, group, py, z, true)), out(own(to, tile, numbers_))},
-                       runs_on::tile,
-                       double(plan_.bucket_blocks * plan_.block * plan_.block) * double(width) / 1.3);
+          g.add_vertex(
+              set, tile, code,
+              {in(detail::slice_of_tile(table, tile, words_)), in(part_rows(dy, group, px, z, false)),
+               in(part_rows(x, group, py, z, true)), out(detail::slice_of_tile(to, tile, numbers_))},
+              runs_on::tile, double(numbers_) * double(width) / (1 + plan_.options.oversize));
         });
         all.push_back(execute(set));
       }
       return sequence(std::move(all));
     };
     const program clear = clear_floats(g, dvalues, numbers_, ": clear gradients");
-    const std::vector<slice> home{tables_, dvalues}, first{tables[0], travelling[0]},
-        second{tables[1], travelling[1]};
-    const program there =
-        travel(g, home, first, second, compute(": gradients of values that travel", tables[0], travelling[0]),
-               compute(": gradients of values that travel", tables[1], travelling[1]));
-    return sequence({clear, compute(": gradient of values", tables_, dvalues), there,
-                     travel_back(g, home, first, second)});
+    const program at_home = compute(": gradient of values", tables_, dvalues);
+    const program on_first = compute(": gradients of values that travel", tables[0], travelling[0]);
+    const program on_second = compute(": gradients of values that travel", tables[1], travelling[1]);
+    const detail::travel_buffers through{
+        {tables_, dvalues}, {tables[0], travelling[0]}, {tables[1], travelling[1]}};
+    return sequence(
+        {clear, at_home, travel_.there(g, through, on_first, on_second), travel_.back(g, through)});
   }
 
   /// Rows of W by number, dense: out (ids, k) = the rows `ids` of W (m, k), 32-bit numbers. popsparse's
@@ -24575,7 +24138,7 @@ template <element T> class dynamic_product {
     const std::int64_t width = plan_.columns_each() * b;
     const compute_set set = g.add_compute_set(name_ + ": gather rows");
     std::vector<std::vector<slice>> found(std::size_t(plan_.y));
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       const slice rows = g.template add_variable<T>(
           name_ + ": rows found", count * std::min(width, k - py * width), lifetime::temporary);
@@ -24585,7 +24148,8 @@ template <element T> class dynamic_product {
         return detail::rows_of_bucket<T>(on, f, p, int(py));
       });
       g.add_vertex(set, tile, code,
-                   {in(own(tables_, tile, words_)), in(own(values_, tile, numbers_)), in(ids), out(rows)});
+                   {in(detail::slice_of_tile(tables_, tile, words_)),
+                    in(detail::slice_of_tile(values_, tile, numbers_)), in(ids), out(rows)});
     });
     const compute_set sum = g.add_compute_set(name_ + ": add rows found");
     for (std::int64_t py = 0; py < plan_.y; ++py)
@@ -24605,179 +24169,112 @@ template <element T> class dynamic_product {
       throw shape_error(message("[ipu::dynamic_product] ", count, " rows of ", k, " columns: ", rows.size(),
                                 " elements are given"));
     const compute_set set = g.add_compute_set(name_ + ": add to rows");
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       auto const& code = g.add_codelet([p = plan_, scale](target const& on, ports const& f) {
         return detail::add_to_bucket<T>(on, f, p, scale);
       });
       g.add_vertex(set, tile, code,
-                   {in(own(tables_, tile, words_)), out(own(values_, tile, numbers_)), in(ids), in(rows)});
+                   {in(detail::slice_of_tile(tables_, tile, words_)),
+                    out(detail::slice_of_tile(values_, tile, numbers_)), in(ids), in(rows)});
     });
     return execute(set);
   }
 
  private:
+  /// Variables of a product, by tile: the tile's part of X, which stays while buckets travel, and its sums.
+  struct parts_of_tiles {
+    std::vector<slice> x, sums;
+    std::vector<slice> from;  // where the parts of X are, in order
+  };
+
   program product(graph& g, slice x, slice y, bool transposed) const {
-    const std::int64_t b = plan_.block;
     require_matrix("the operand", x, transposed ? plan_.shape.m : plan_.shape.k);
     require_matrix("the result", y, transposed ? plan_.shape.k : plan_.shape.m);
     if (plan_.options.partials != precision::single)
       throw option_error(
           "[ipu::dynamic_product] partialsType = half is planned, and sums on the machine are in float");
-    // Each part of X is brought to its tiles once, and stays while buckets travel.
-    std::vector<slice> sums(std::size_t(plan_.tiles())), own_x(sums.size()), x_from;
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+    const parts_of_tiles parts = add_parts(g, x, transposed);
+    const std::array tables{travelling_tables(g), travelling_tables(g)};
+    const std::array values{of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary),
+                            of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary)};
+    const auto multiply_at = [&](std::string const& what, slice at_tables, slice at_values, bool clears) {
+      return multiply_on_tiles(g, what, parts, at_tables, at_values, transposed, clears);
+    };
+    const program at_home =
+        multiply_at(transposed ? ": multiply transposed" : ": multiply", tables_, values_, true);
+    const program on_first = multiply_at(": multiply travelling buckets", tables[0], values[0], false);
+    const program on_second = multiply_at(": multiply travelling buckets", tables[1], values[1], false);
+    const program there = travel_.there(
+        g, {{tables_, values_}, {tables[0], values[0]}, {tables[1], values[1]}}, on_first, on_second);
+    const program reduce = add_up(g, parts.sums, y, transposed);
+    return sequence({copy(parts.from, parts.x, name_ + ": exchange X"), at_home, there, reduce});
+  }
+
+  parts_of_tiles add_parts(graph& g, slice x, bool transposed) const {
+    parts_of_tiles all;
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
       const int tile = plan_.tile(group, px, py, pz);
       const auto [first, last] = rows_of_part(transposed ? py : px, transposed);
-      slice& s = sums[std::size_t(tile)];
-      s = g.template add_variable<float>(name_ + ": partial sums", (last - first) * b * width_of(pz),
-                                         lifetime::temporary);
-      g.map(s, tile);
-      const std::vector<slice> part = part_rows(x, group, transposed ? px : py, pz, !transposed);
-      std::int64_t size = 0;
-      for (slice const& row : part) size += row.size();
-      own_x[std::size_t(tile)] = g.template add_variable<T>(name_ + ": part of X", size, lifetime::temporary);
-      g.map(own_x[std::size_t(tile)], tile);
-      x_from.insert(x_from.end(), part.begin(), part.end());
+      const slice sums = g.template add_variable<float>(
+          name_ + ": partial sums", (last - first) * plan_.block * width_of(pz), lifetime::temporary);
+      const field part = in(part_rows(x, group, transposed ? px : py, pz, !transposed));
+      const slice own_x = g.template add_variable<T>(name_ + ": part of X", part.size(), lifetime::temporary);
+      g.map(sums, tile), g.map(own_x, tile);
+      all.sums.push_back(sums), all.x.push_back(own_x);
+      all.from.insert(all.from.end(), part.parts.begin(), part.parts.end());
     });
-    std::vector<slice> x_to;
-    for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-      x_to.push_back(own_x[std::size_t(plan_.tile(group, px, py, pz))]);
+    return all;
+  }
+
+  /// Every tile multiplies the blocks of its part of W in the buckets of all tiles of the part.
+  program multiply_on_tiles(graph& g, std::string const& what, parts_of_tiles const& parts, slice tables,
+                            slice values, bool transposed, bool clears) const {
+    const compute_set set = g.add_compute_set(name_ + what);
+    plan_.for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
+      const int tile = plan_.tile(group, px, py, pz);
+      const std::int64_t width = width_of(pz);
+      std::vector<slice> all_tables, all_values;  // of the part
+      for (std::int64_t z = 0; z < plan_.z; ++z) {
+        all_tables.push_back(detail::slice_of_tile(tables, plan_.tile(group, px, py, z), words_));
+        all_values.push_back(detail::slice_of_tile(values, plan_.tile(group, px, py, z), numbers_));
+      }
+      auto const& code =
+          g.add_codelet([p = plan_, px, py, width, transposed, clears](target const& on, ports const& f) {
+            return detail::multiply_buckets<T>(on, f, p, int(px), int(py), width, transposed, clears);
+          });
+      const double most = double(numbers_ * plan_.z) * double(width) / (1 + plan_.options.oversize);
+      g.add_vertex(set, tile, code,
+                   {in(std::move(all_tables)), in(std::move(all_values)), in(parts.x[std::size_t(tile)]),
+                    out(parts.sums[std::size_t(tile)])},
+                   runs_on::tile, clears ? most : 0);
     });
-    const auto compute = [&](std::string const& what, slice tables, slice values, bool clears) {
-      const compute_set set = g.add_compute_set(name_ + what);
-      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-        const int tile = plan_.tile(group, px, py, pz);
-        const std::int64_t width = width_of(pz);
-        std::vector<slice> all_tables, all_values;  // of the part
-        for (std::int64_t z = 0; z < plan_.z; ++z) {
-          all_tables.push_back(own(tables, plan_.tile(group, px, py, z), words_));
-          all_values.push_back(own(values, plan_.tile(group, px, py, z), numbers_));
-        }
-        auto const& code =
-            g.add_codelet([p = plan_, px, py, width, transposed, clears](target const& on, ports const& f) {
-              return detail::multiply_buckets<T>(on, f, p, int(px), int(py), width, transposed, clears);
-            });
-        const double most =
-            double(plan_.bucket_blocks * plan_.z * b * b) * double(width) / (1 + plan_.options.oversize);
-        g.add_vertex(set, tile, code,
-                     {in(std::move(all_tables)), in(std::move(all_values)), in(own_x[std::size_t(tile)]),
-                      out(sums[std::size_t(tile)])},
-                     runs_on::tile, clears ? most : 0);
-      });
-      return execute(set);
-    };
-    const slice tables[2] = {of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary),
-                             of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary)};
-    const slice values[2] = {of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary),
-                             of_tiles<T>(g, "travelling values", numbers_, lifetime::temporary)};
-    const program at_home =
-        compute(transposed ? ": multiply transposed" : ": multiply", tables_, values_, true);
-    const program there = travel(g, {tables_, values_}, {tables[0], values[0]}, {tables[1], values[1]},
-                                 compute(": multiply travelling buckets", tables[0], values[0], false),
-                                 compute(": multiply travelling buckets", tables[1], values[1], false));
+    return execute(set);
+  }
+
+  /// Y = the sums of the tiles that share its rows.
+  program add_up(graph& g, std::vector<slice> const& sums, slice y, bool transposed) const {
     const compute_set reduce = g.add_compute_set(name_ + ": reduce");
     const std::int64_t out_parts = transposed ? plan_.y : plan_.x, in_parts = transposed ? plan_.x : plan_.y;
     for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
       for (std::int64_t part = 0; part < out_parts; ++part)
         for (std::int64_t z = 0; z < plan_.z; ++z) {
-          const std::vector<slice> rows = part_rows(y, group, part, z, transposed);
           std::int64_t at = 0;
-          for (slice const& row : rows) {
-            std::vector<slice> parts;
+          for (slice const& row : part_rows(y, group, part, z, transposed)) {
+            std::vector<slice> terms;
             for (std::int64_t other = 0; other < in_parts; ++other)
-              parts.push_back(sums[std::size_t(transposed ? plan_.tile(group, other, part, z)
+              terms.push_back(sums[std::size_t(transposed ? plan_.tile(group, other, part, z)
                                                           : plan_.tile(group, part, other, z))]
                                   .part(at, at + row.size()));
-            detail::add_sum<float, T>(g, reduce, parts, row);
+            detail::add_sum<float, T>(g, reduce, terms, row);
             at += row.size();
           }
         }
-    return sequence(
-        {copy(std::move(x_from), std::move(x_to), name_ + ": exchange X"), at_home, there, execute(reduce)});
+    return execute(reduce);
   }
 
-  /// Moves what belongs to the buckets from tile to tile: from home to the first buffer, then between the
-  /// two, computing on what has arrived. State: steps left, position, moves around a corner, parity, whether
-  /// there is a step.
-  program travel(graph& g, std::vector<slice> home, std::vector<slice> first, std::vector<slice> second,
-                 program on_first, program on_second) const {
-    const auto begin =
-        control(g, ": begin travel", {in(steps_), out(state_)}, [](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(1);
-          s[0] = f.in<std::int32_t>(0)[0], s[1] = 0, s[2] = 0, s[3] = 0, s[4] = 0;
-          return std::int64_t(12);
-        });
-    const auto next =
-        control(g, ": next step of travel", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(0);
-          s[4] = s[0] > 0;
-          if (s[4]) --s[0], ++s[1], s[2] = s[1] % ys == 0, s[3] = 1 - s[3];
-          return std::int64_t(20);
-        });
-    const slice is_step = state_.part(4, 5);
-    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
-      return if_nonzero(state_.part(2, 3), shift(from, to, 1, true), shift(from, to, 1, false));
-    };
-    const program second_step = if_nonzero(is_step, sequence({go(first, second), on_second}), {});
-    const program loop =
-        repeat_while(next, is_step, sequence({go(second, first), on_first, next, second_step}));
-    return sequence(
-        {begin, next,
-         if_nonzero(is_step, sequence({go(home, first), on_first, next, second_step, loop}), {})});
-  }
-
-  /// The way back, and home: parity says in which buffer the last step ended.
-  program travel_back(graph& g, std::vector<slice> home, std::vector<slice> first,
-                      std::vector<slice> second) const {
-    const auto begin =
-        control(g, ": begin the way back", {in(steps_), out(state_)}, [](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(1);
-          s[4] = f.in<std::int32_t>(0)[0] > 0;
-          s[0] = s[1];
-          return std::int64_t(12);
-        });
-    const auto next =
-        control(g, ": next step back", {out(state_)}, [ys = plan_.y](target const&, ports const& f) {
-          const auto s = f.out<std::int32_t>(0);
-          s[4] = s[1] > 0;
-          if (s[4]) s[2] = s[1] % ys == 0, --s[1], s[3] = 1 - s[3];
-          return std::int64_t(20);
-        });
-    const auto go = [&](std::vector<slice> const& from, std::vector<slice> const& to) {
-      return if_nonzero(state_.part(2, 3), shift(from, to, -1, true), shift(from, to, -1, false));
-    };
-    // Parity 1: what travels is in the first buffer. It has changed for the step that begins.
-    const program back = if_nonzero(state_.part(3, 4), go(second, first), go(first, second));
-    const std::vector<slice> result{home[1]};
-    const program arrive = if_nonzero(state_.part(3, 4), copy({first[1]}, result, name_ + ": arrive"),
-                                      copy({second[1]}, result, name_ + ": arrive"));
-    return sequence({begin, if_nonzero(state_.part(4, 5),
-                                       sequence({repeat_while(next, state_.part(4, 5), back), arrive}), {})});
-  }
-
-  program control(graph& g, char const* what, std::vector<field> fields, codelet code) const {
-    const compute_set set = g.add_compute_set(name_ + what);
-    g.add_vertex(set, control_, g.add_codelet(std::move(code)), std::move(fields), runs_on::worker);
-    return execute(set);
-  }
-
-  /// Every tile's share of `from` to the next tile's of `to`, around the grid.
-  program shift(std::vector<slice> const& from, std::vector<slice> const& to, std::int64_t by,
-                bool around_corner) const {
-    std::vector<slice> source, destination;
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::int64_t each = from[i].size() / plan_.tiles();
-      std::vector<slice> of_tile(std::size_t(plan_.tiles()));
-      for_each_tile([&](std::int64_t group, std::int64_t px, std::int64_t py, std::int64_t pz) {
-        const std::int64_t x = around_corner ? (px + plan_.x - by) % plan_.x : px,
-                           y = (py + plan_.y - by) % plan_.y;
-        of_tile[std::size_t(plan_.tile(group, px, py, pz))] = own(from[i], plan_.tile(group, x, y, pz), each);
-      });
-      source.insert(source.end(), of_tile.begin(), of_tile.end());
-      destination.push_back(to[i]);
-    }
-    return copy(std::move(source), std::move(destination), name_ + ": travel");
+  slice travelling_tables(graph& g) const {
+    return of_tiles<std::uint16_t>(g, "travelling tables", words_, lifetime::temporary);
   }
 
   program clear_floats(graph& g, slice all, std::int64_t each, char const* what) const {
@@ -24788,25 +24285,16 @@ template <element T> class dynamic_product {
       return codelets::zeroing(on, std::int64_t(to.size_bytes()));
     });
     for (std::int64_t t = 0; t < plan_.tiles(); ++t)
-      g.add_vertex(set, int(t), code, {out(own(all, int(t), each))});
+      g.add_vertex(set, int(t), code, {out(detail::slice_of_tile(all, int(t), each))});
     return execute(set);
   }
 
   template <class E> slice of_tiles(graph& g, char const* what, std::int64_t each, lifetime lives) const {
     const slice all = g.template add_variable<E>(name_ + ": " + what, plan_.tiles() * each, lives);
-    for (std::int64_t t = 0; t < plan_.tiles(); ++t) g.map(own(all, int(t), each), int(t));
+    for (std::int64_t t = 0; t < plan_.tiles(); ++t) g.map(detail::slice_of_tile(all, int(t), each), int(t));
     return all;
   }
-  static slice own(slice all, int tile, std::int64_t each) {
-    return all.part(tile * each, (tile + 1) * each);
-  }
 
-  template <class Visit> void for_each_tile(Visit&& visit) const {
-    for (std::int64_t group = 0; group < plan_.shape.groups; ++group)
-      for (std::int64_t py = 0; py < plan_.y; ++py)
-        for (std::int64_t pz = 0; pz < plan_.z; ++pz)
-          for (std::int64_t px = 0; px < plan_.x; ++px) visit(group, px, py, pz);
-  }
   std::pair<std::int64_t, std::int64_t> columns(std::int64_t z) const {
     const std::int64_t n = plan_.shape.n;
     return {std::min(n, z * plan_.n_each()), std::min(n, (z + 1) * plan_.n_each())};
@@ -24843,9 +24331,452 @@ template <element T> class dynamic_product {
   dynamic_plan plan_;
   std::string name_;
   std::int64_t words_ = 0, numbers_ = 0;  // of a bucket
-  slice tables_, values_, steps_, state_;
-  int control_ = 0;
+  slice tables_, values_;
+  detail::bucket_travel travel_;
 };
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/popsparse/static_cost.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_COST
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_COST
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+// Cycles and memory of a static product, of the tile with the most work (poplibs,
+// StaticMatMulPartitioner.cpp).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// The most work and the most traffic of a tile, estimated or counted.
+struct static_load {
+  std::int64_t rows, columns, blocks, n;
+  std::int64_t band_columns;  // of the tile's band
+  std::int64_t depth;         // partial sums of a row
+  std::int64_t reductions;    // rows with partial sums, for each part of n
+};
+
+struct reduction_cost {
+  bool elsewhere;  // and brought home afterwards
+  std::int64_t exchange, compute;
+};
+
+/// Every row of blocks is a reduction of its own, placed without regard to the others (poplibs, popops'
+/// reduceMany; StaticMatMulPartitioner.cpp notes the bad balance). It happens where the result lives if that
+/// is estimated to be quicker, else in pieces of four vectors from a tile drawn at random
+/// (ReductionPlan.cpp), a codelet each.
+reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block, precision of,
+                                 static_load const& most);
+
+cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                          std::int64_t n_parts, static_load const& most, bool planning = false);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY reduction_cost reduction_of_rows(target const& on, product_shape const& shape, int block,
+                                              precision of, static_load const& most) {
+  using codelets::int64_t;
+  constexpr int64_t sync_delay = 56;  // two hops of 15 ns (poplibs_test, Util.cpp)
+  const int bytes = bytes_of(of), width = on.vector_width(of), piece = 4 * width;
+  const int64_t all = most.n * block, depth = most.depth;
+  const int64_t at_home = std::min(all, ceil_div(shape.m * shape.n, int64_t(on.tiles)));
+  const int64_t balanced = round_up<int64_t>(ceil_div(all, int64_t(on.tiles)), 8);
+  const double there = double(at_home) * bytes / on.exchange_bytes_per_cycle +
+                       double(depth * ceil_div(at_home, int64_t(width))) + sync_delay;
+  const double spread = double(balanced * depth * bytes) / on.exchange_bytes_per_cycle +
+                        double(depth * ceil_div(balanced, int64_t(width))) +
+                        double(at_home) * bytes / on.exchange_bytes_per_cycle + 2 * sync_delay;
+  if (there < spread) {
+    const int64_t home = ceil_div(shape.m * shape.n, int64_t(on.tiles)), codelets_ = home / all + 1;
+    return {false, on.exchange_cycles(double(home * depth * bytes)),
+            codelets_ * codelets::static_reduce(on, ceil_div(home, codelets_), depth, of, of)};
+  }
+  const int64_t each = std::max<int64_t>(piece, ceil_div(all, int64_t(on.tiles)));
+  const double mean = double(most.reductions * ceil_div(all, each)) / on.tiles;
+  const auto pieces = int64_t(std::ceil(mean + 3 * std::sqrt(mean)));  // of the fullest tile
+  // A worker's codelet makes one wide vector; codelets of different rows share the workers.
+  const int64_t codelet = 16 + codelets::static_reduce_loop(depth, of, of),
+                wide = of == precision::single ? 4 : 8;
+  return {true, on.exchange_cycles(double(pieces * each * depth * bytes)),
+          std::max<int64_t>(on.workers, pieces * ceil_div(each, wide)) * codelet};
+}
+
+TESSERA_BODY cost_estimate static_cost(target const& on, product_shape const& shape, int block, precision of,
+                                       std::int64_t n_parts, static_load const& most, bool planning) {
+  using codelets::int64_t;
+  const int bytes = bytes_of(of);
+  cost_estimate c;
+  const int64_t x_bytes = most.columns * block * most.n * bytes;
+  // Rows of X go to many tiles of a band at once. Sent to all, a tile waits for the whole band, at a pair's
+  // rate; sent to the tiles that need them, it receives its own rows at a tile's rate.
+  const int64_t broadcast = on.exchange_cycles(double(most.band_columns * block * most.n * bytes), true);
+  c.add("exchange X", activity::exchange, broadcast);
+  const int64_t value_bytes = most.blocks * block * block * bytes;
+  if (n_parts > 1) c.add("exchange values", activity::exchange, on.exchange_cycles(double(value_bytes)));
+  const int64_t partial_bytes = most.rows * block * most.n * bytes;
+  if (of == precision::single && block > 4)
+    c.add("zero partials", activity::compute, on.launch_cycles + codelets::zeroing(on, partial_bytes));
+  c.add("multiply", activity::compute,
+        on.launch_cycles + codelets::static_multiply(on, most.rows, most.blocks, most.n, block, of));
+  const int64_t moved = ceil_div(partial_bytes * (most.depth - 1), most.depth);
+  bool elsewhere = false;
+  if (planning && most.depth > 1) {
+    c.add("exchange partials", activity::exchange, on.exchange_cycles(double(moved)));
+    c.add("reduce", activity::compute,
+          codelets::static_reduce(on, ceil_div(partial_bytes / bytes, most.depth), most.depth, of, of));
+  } else if (most.depth > 1) {
+    const auto r = reduction_of_rows(on, shape, block, of, most);
+    elsewhere = r.elsewhere;
+    c.add("exchange partials", activity::exchange, std::max(on.exchange_cycles(double(moved)), r.exchange));
+    c.add("reduce", activity::compute, on.launch_cycles + r.compute);
+  }
+  // The result is brought home, and rows without blocks are cleared: a byte a cycle, as popsparse plans.
+  c.add("move result", activity::exchange, int64_t(double(shape.m) * double(shape.n) * bytes / on.tiles) + 1);
+  // An exchange for X, one for partial sums, single ones and zeros, one for sums that were made elsewhere.
+  c.add("sync", activity::sync, on.sync_cycles * (2 + (most.depth > 1 && elsewhere)));
+  c.temporary_bytes =
+      std::max(x_bytes + (n_parts > 1 ? value_bytes : 0) + partial_bytes, moved + partial_bytes);
+  const double dense = (double(shape.k) + double(shape.m)) * double(shape.n) * bytes / on.tiles;
+  const int64_t table = 2 * (most.blocks + 2 * most.rows + 4 * on.workers);
+  c.always_live_bytes = value_bytes + table + int64_t(dense);
+  return c;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/popsparse/static_plan.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PLAN
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The static product: the pattern is known when the product is planned. Columns are cut into bands of equal
+// work, n into parts; the blocks of a band, row by row, are dealt to its tiles in equal numbers, and the
+// partial sums of a row, from its bands, are added (poplibs, StaticMatMulPartitioner.cpp).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// Blocks of one tile, a range of the plan's order, for columns [n_first, n_last) of X.
+struct static_share {
+  int tile;
+  std::int64_t band, n_first, n_last;
+  std::int64_t first, last;            // in static_plan::order
+  std::int64_t rows = 0, columns = 0;  // distinct rows and columns of blocks
+};
+
+struct static_plan {
+  product_shape shape;
+  int block = 1;
+  precision of = precision::half;
+  std::int64_t n_parts = 1;
+  std::vector<std::int32_t> band_begin;  // in `columns`; one more than bands
+  std::vector<std::int32_t> columns;     // of blocks, in the order of the bands
+  std::vector<std::int32_t> rows;        // of blocks, in the order in which tiles take them
+  std::vector<std::int32_t> order;       // slots of the pattern: band by band, row by row
+  std::vector<static_share> shares;
+  cost_estimate cost;
+
+  std::int64_t bands() const { return std::int64_t(band_begin.size()) - 1; }
+  std::string explain() const;
+};
+
+namespace detail {
+
+struct bands_of_columns {
+  std::vector<std::int32_t> begin;
+  std::vector<std::int64_t> blocks;
+};
+
+bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all, std::int64_t bands);
+
+/// Lines in order, but lines with less than a tenth of the mean behind the others.
+std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count, std::int64_t all,
+                                           bool reorder);
+
+/// Tiles for each band of one part of n, in proportion to its blocks, at least a pair.
+std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks, std::int64_t tiles);
+
+struct block_place {
+  std::int32_t row, column;
+};
+/// Where the block of each slot is.
+std::vector<block_place> places_of(pattern const& stored);
+
+/// Deals the blocks of a plan whose bands and parts of n are chosen to tiles.
+void deal(target const& on, pattern const& stored, static_plan& plan);
+
+/// Counts rows and columns of the shares of a plan. Returns the largest loads.
+static_load count_shares(pattern const& stored, static_plan& plan);
+
+}  // namespace detail
+
+/// The plan of the fewest cycles whose temporaries fit. Planning looks at all numbers of bands (at most 128)
+/// and of parts of n (at most 32), and estimates rows, columns and partial sums of a tile as if blocks were
+/// uniformly random, mean and one standard deviation; the plan that is taken is counted exactly.
+///   stored   the pattern of W, a grid of m / block x k / block
+/// Throws option_error if the block is not 1, 4, 8 or 16, if groups are not 1, or nothing fits; shape_error
+/// if the grid is not that of the shape.
+static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored, int block,
+                        precision of, static_options const& options = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY bands_of_columns equal_bands(std::vector<std::int64_t> const& count, std::int64_t all,
+                                          std::int64_t bands) {
+  bands_of_columns b;
+  const std::int64_t each = ceil_div(all, bands);
+  b.begin.push_back(0);
+  std::size_t at = 0;
+  while (at < count.size()) {
+    std::int64_t blocks = 0;
+    while (at < count.size() && (blocks < each || std::int64_t(b.blocks.size()) + 1 == bands))
+      blocks += count[at++];
+    if (blocks == 0 && !b.blocks.empty()) {  // empty columns behind the last band are its own
+      b.begin.back() = std::int32_t(at);
+      break;
+    }
+    b.begin.push_back(std::int32_t(at));
+    b.blocks.push_back(blocks);
+  }
+  return b;
+}
+
+TESSERA_BODY std::vector<std::int32_t> light_lines_last(std::vector<std::int64_t> const& count,
+                                                        std::int64_t all, bool reorder) {
+  const auto is_light = [&](std::size_t i) {
+    return reorder && double(count[i]) <= 0.1 * double(all) / double(count.size());
+  };
+  std::vector<std::int32_t> order;
+  for (const bool light : {false, true})
+    for (std::size_t i = 0; i < count.size(); ++i)
+      if (is_light(i) == light) order.push_back(std::int32_t(i));
+  return order;
+}
+
+TESSERA_BODY std::vector<std::int64_t> tiles_of_bands(std::vector<std::int64_t> const& blocks,
+                                                      std::int64_t tiles) {
+  const std::int64_t all = std::accumulate(blocks.begin(), blocks.end(), std::int64_t(0));
+  std::vector<std::int64_t> given;
+  std::int64_t left = tiles;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const auto behind = std::int64_t(2 * (blocks.size() - 1 - b));
+    std::int64_t n = std::max<std::int64_t>(2, blocks[b] * tiles / std::max<std::int64_t>(all, 1) / 2 * 2);
+    n = std::min(n, left - behind);
+    given.push_back(std::max<std::int64_t>(n, 1));
+    left -= given.back();
+  }
+  return given;
+}
+
+TESSERA_BODY std::vector<block_place> places_of(pattern const& stored) {
+  std::vector<block_place> places(std::size_t(stored.blocks()));
+  stored.for_each([&](int i, int j, std::int64_t slot) { places[std::size_t(slot)] = {i, j}; });
+  return places;
+}
+
+TESSERA_BODY void deal(target const& on, pattern const& stored, static_plan& plan) {
+  std::vector<std::vector<std::int32_t>> slots(std::size_t(plan.bands()));
+  std::vector<std::size_t> band_of(std::size_t(stored.block_cols()));
+  for (std::size_t b = 0; b < slots.size(); ++b)
+    for (std::int32_t i = plan.band_begin[b]; i < plan.band_begin[b + 1]; ++i)
+      band_of[std::size_t(plan.columns[std::size_t(i)])] = b;
+  for (std::int32_t i : plan.rows) {
+    std::int32_t slot = std::int32_t(stored.first_slot(i));
+    for (std::int32_t j : stored.row(i)) slots[band_of[std::size_t(j)]].push_back(slot++);
+  }
+  plan.order.clear(), plan.shares.clear();
+  std::vector<std::int64_t> blocks, start;  // of each band
+  for (auto const& of_band : slots) {
+    start.push_back(std::int64_t(plan.order.size()));
+    blocks.push_back(std::int64_t(of_band.size()));
+    plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
+  }
+  const std::int64_t tiles_a_part = std::max<std::int64_t>(on.tiles / plan.n_parts / 2 * 2, 1);
+  const int grain = on.vector_width(plan.of);
+  const std::int64_t n_each = round_up<std::int64_t>(ceil_div(plan.shape.n, plan.n_parts), grain);
+  const auto given = tiles_of_bands(blocks, tiles_a_part);
+  for (std::int64_t part = 0; part < plan.n_parts; ++part) {
+    const std::int64_t n_first = part * n_each, n_last = std::min(plan.shape.n, n_first + n_each);
+    std::int64_t tile = part * tiles_a_part;
+    for (std::size_t b = 0; b < slots.size() && n_first < n_last; tile += given[b], ++b) {
+      const std::int64_t each = ceil_div(blocks[b], given[b]);
+      int t = int(tile);
+      for (std::int64_t first = 0; first < blocks[b]; first += each, ++t)
+        plan.shares.push_back({t, std::int64_t(b), n_first, n_last, start[b] + first,
+                               start[b] + std::min(blocks[b], first + each)});
+    }
+  }
+}
+
+TESSERA_BODY static_load count_shares(pattern const& stored, static_plan& plan) {
+  const std::vector<block_place> places = places_of(stored);
+  static_load most{0, 0, 0, 0, 0, 1, 0};
+  std::vector<std::int32_t> depth(std::size_t(stored.block_rows()), 0);  // partial sums of each row
+  std::vector<std::int64_t> seen(std::size_t(stored.block_cols()), -1);  // the last share with each column
+  std::int64_t partial_rows = 0;
+  for (std::size_t share = 0; share < plan.shares.size(); ++share) {
+    static_share& s = plan.shares[share];
+    std::int32_t last_row = -1;
+    for (std::int64_t i = s.first; i < s.last; ++i) {
+      const auto [row, column] = places[std::size_t(plan.order[std::size_t(i)])];
+      if (row != last_row) {
+        last_row = row, ++s.rows;
+        if (s.n_first == 0) ++depth[std::size_t(row)], ++partial_rows;
+      }
+      if (seen[std::size_t(column)] != std::int64_t(share))
+        seen[std::size_t(column)] = std::int64_t(share), ++s.columns;
+    }
+    const auto band = std::size_t(s.band);
+    most.rows = std::max(most.rows, s.rows);
+    most.columns = std::max(most.columns, s.columns);
+    most.blocks = std::max(most.blocks, s.last - s.first);
+    most.n = std::max(most.n, s.n_last - s.n_first);
+    most.band_columns =
+        std::max<std::int64_t>(most.band_columns, plan.band_begin[band + 1] - plan.band_begin[band]);
+  }
+  const auto filled = std::count_if(depth.begin(), depth.end(), [](std::int32_t d) { return d > 0; });
+  if (filled > 0) most.depth = ceil_div<std::int64_t>(partial_rows, filled);
+  most.reductions = filled * plan.n_parts;
+  return most;
+}
+
+/// A pattern as the planner sees it: its blocks as if they were uniformly random.
+struct uniform_pattern {
+  std::vector<std::int64_t> blocks_of;  // each column of blocks, in the order of the plan
+  std::int64_t blocks = 0;
+  std::int64_t rows = 0, columns = 0;  // that have blocks
+
+  double density() const { return std::min(1.0, double(blocks) / (double(rows) * double(columns))); }
+  /// The probability that of n places at least one has a block.
+  double any_of(std::int64_t n) const { return 1 - std::pow(1 - density(), double(n)); }
+};
+
+/// Of n that each happen with probability p: the mean and one standard deviation, each rounded up.
+TESSERA_BODY double expected_of(double p, double n) { return p * n + std::ceil(std::sqrt(p * (1 - p) * n)); }
+
+/// The load of the fullest band's tiles when `sk` bands and `sn` parts of n are dealt.
+TESSERA_BODY static_load expected_load(target const& on, static_plan const& plan,
+                                       uniform_pattern const& stored, bands_of_columns const& bands,
+                                       std::int64_t sk, std::int64_t sn) {
+  const int grain = on.vector_width(plan.of);
+  const std::int64_t n = std::min(plan.shape.n, round_up<std::int64_t>(ceil_div(plan.shape.n, sn), grain));
+  const std::int64_t tiles = std::max<std::int64_t>(on.tiles / sn / 2 * 2, 1);
+  const auto given = tiles_of_bands(bands.blocks, tiles);
+  std::size_t fullest = 0;
+  for (std::size_t b = 0; b < given.size(); ++b)
+    if (bands.blocks[b] * given[fullest] > bands.blocks[fullest] * given[b]) fullest = b;
+  const std::int64_t in_band = given[fullest], width = bands.begin[fullest + 1] - bands.begin[fullest];
+  const std::int64_t blocks = ceil_div(bands.blocks[fullest], in_band);
+  const std::int64_t m = ceil_div(stored.rows, in_band);
+  const std::int64_t k =
+      m == 1 ? std::min<std::int64_t>(std::int64_t(std::ceil(double(blocks) / stored.density())), width)
+             : width;
+  const double any_in_row = stored.any_of(k), any_in_column = stored.any_of(m);
+  const auto bounded = [](double p, std::int64_t of) {
+    return std::clamp<std::int64_t>(std::int64_t(std::ceil(expected_of(p, double(of)))), 1, of);
+  };
+  const auto depth = std::int64_t(std::ceil(expected_of(any_in_row, double(sk)) * double(width) / double(k)));
+  return {bounded(any_in_row, m),           bounded(any_in_column, k), blocks, n, width,
+          std::max<std::int64_t>(depth, 1), stored.rows * sn};
+}
+
+/// Whether numbers of 16 bits, of which tables consist, reach all of a band, in elements, or in 8 rows of a
+/// block.
+TESSERA_BODY bool tables_reach(target const& on, static_plan const& plan, static_load const& most) {
+  const std::int64_t farthest = most.band_columns * plan.block * most.n * bytes_of(plan.of);
+  return farthest <= 65535 * std::int64_t(plan.block == 1 ? 1 : 8 * plan.block) &&
+         most.blocks + 2 * most.rows + 6 * on.workers <= 65535;
+}
+
+TESSERA_BODY void require_static(char const* operation, product_shape const& shape, pattern const& stored,
+                                 int block) {
+  require_block(operation, block);
+  if (shape.groups != 1)
+    throw option_error(
+        message(operation, shape.groups, " groups: the static product has one, the dynamic any number"));
+  if (shape.m != std::int64_t(stored.block_rows()) * block ||
+      shape.k != std::int64_t(stored.block_cols()) * block)
+    throw shape_error(message(operation, "W is ", shape.m, " x ", shape.k, " but the pattern is one of ",
+                              stored.block_rows(), " x ", stored.block_cols(), " blocks of ", block));
+  if (shape.n < 1) throw shape_error(message(operation, "X has ", shape.n, " columns: at least 1 is needed"));
+}
+
+/// Puts the lines of the pattern into the order of a plan.
+TESSERA_BODY uniform_pattern order_lines(static_plan& plan, pattern const& stored, bool reorder) {
+  std::vector<std::int64_t> in_row(std::size_t(stored.block_rows())),
+      in_column(std::size_t(stored.block_cols()));
+  stored.for_each([&](int i, int j, std::int64_t) { ++in_row[std::size_t(i)], ++in_column[std::size_t(j)]; });
+  plan.rows = light_lines_last(in_row, stored.blocks(), reorder);
+  plan.columns = light_lines_last(in_column, stored.blocks(), reorder);
+  uniform_pattern u;
+  u.blocks = stored.blocks();
+  for (std::int32_t j : plan.columns) u.blocks_of.push_back(in_column[std::size_t(j)]);
+  for (std::int64_t count : in_column) u.columns += count > 0;
+  for (std::int64_t count : in_row) u.rows += count > 0;
+  return u;
+}
+
+}  // namespace detail
+
+TESSERA_BODY static_plan plan_static(target const& on, product_shape const& shape, pattern const& stored,
+                                     int block, precision of, static_options const& options) {
+  constexpr char const* operation = "[ipu::plan_static] ";
+  detail::require_static(operation, shape, stored, block);
+  static_plan plan;
+  plan.shape = shape, plan.block = block, plan.of = of;
+  const auto lines = detail::order_lines(plan, stored, options.enable_preprocessing);
+  if (lines.blocks == 0) {
+    plan.band_begin = {0, stored.block_cols()};
+    return plan;
+  }
+  const std::int64_t grains = ceil_div<std::int64_t>(shape.n, on.vector_width(of));
+  const std::int64_t most_n = options.n_split > 0 ? options.n_split : std::min<std::int64_t>(32, grains);
+  const std::int64_t most_k = options.bands > 0 ? options.bands : std::min<std::int64_t>(128, lines.columns);
+  const double bound = options.available_memory_proportion * double(on.bytes_per_tile);
+  std::int64_t best = -1, best_bands = 0, best_n = 0, least_bytes = -1;
+  for (std::int64_t sk = options.bands > 0 ? most_k : 1; sk <= most_k; ++sk) {
+    const auto bands = detail::equal_bands(lines.blocks_of, lines.blocks, sk);
+    for (std::int64_t sn = options.n_split > 0 ? most_n : 1;
+         sn <= most_n && sn <= std::max(on.tiles, 2) / 2 / sk; ++sn) {
+      const auto most = detail::expected_load(on, plan, lines, bands, sk, sn);
+      if (!detail::tables_reach(on, plan, most)) continue;
+      const auto cost = detail::static_cost(on, shape, block, of, sn, most, true);
+      const std::int64_t bytes = cost.temporary_bytes;
+      if (least_bytes < 0 || bytes < least_bytes) least_bytes = bytes;
+      if (double(bytes) > bound || (best >= 0 && cost.cycles() >= best)) continue;
+      best = cost.cycles(), best_bands = sk, best_n = sn;
+    }
+  }
+  if (least_bytes < 0)
+    throw option_error(message(operation, "no number of bands and of parts of n, of those asked for, fits ",
+                               on.tiles, " tiles and tables of 16 bits"));
+  if (best < 0)
+    detail::refuse_temporaries(operation, on, shape, message(" with ", lines.blocks, " blocks of ", block),
+                               least_bytes, bound);
+  plan.n_parts = best_n;
+  plan.band_begin = detail::equal_bands(lines.blocks_of, lines.blocks, best_bands).begin;
+  detail::deal(on, stored, plan);
+  plan.cost = detail::static_cost(on, shape, block, of, best_n, detail::count_shares(stored, plan));
+  return plan;
+}
+
+TESSERA_BODY std::string static_plan::explain() const {
+  return message(bands(), " bands of columns x ", n_parts, " parts of n on ", shares.size(), " tiles");
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
@@ -24902,6 +24833,351 @@ class plan_cache {
   std::map<std::string, dense_plan> dense_;
   std::map<std::string, static_plan> static_;
   std::map<std::string, dynamic_plan> dynamic_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/popsparse/static_codelets.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_CODELETS
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_CODELETS
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+// What a tile computes with its share of a static product: products of blocks, and their gradients.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
+
+/// out (rows x columns of a share) = blocks times x. Table: the number of rows, then for each row the number
+/// of its blocks, and the place of each among the share's columns.
+template <element T>
+std::int64_t multiply_blocks(target const& on, ports const& p, int block, std::int64_t columns,
+                             bool transposed_blocks) {
+  const auto table = p.in<std::uint16_t>(0);
+  const auto values = p.in<T>(1), x = p.in<T>(2);
+  const auto y = p.out<T>(3);
+  const auto b = std::size_t(block), n = std::size_t(columns);
+  constexpr std::size_t most_columns = 64;  // of X at a time
+  std::array<float, 16 * most_columns> sums;
+  std::size_t at = 1, value = 0;
+  const std::size_t rows = table[0];
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::size_t count = table[at];
+    for (std::size_t begin = 0; begin < n; begin += most_columns) {
+      const std::size_t width = std::min(most_columns, n - begin);
+      std::fill_n(sums.begin(), b * width, 0.0f);
+      for (std::size_t k = 0; k < count; ++k) {
+        T const* const w = &values[value + k * b * b];
+        T const* const rows_of_x = &x[table[at + 1 + k] * b * n + begin];
+        for (std::size_t i = 0; i < b; ++i)
+          for (std::size_t j = 0; j < b; ++j) {
+            const auto factor = float(w[transposed_blocks ? j * b + i : i * b + j]);
+            for (std::size_t q = 0; q < width; ++q)
+              sums[i * width + q] += factor * float(rows_of_x[j * n + q]);
+          }
+      }
+      for (std::size_t i = 0; i < b; ++i)
+        for (std::size_t q = 0; q < width; ++q) y[(r * b + i) * n + begin + q] = T(sums[i * width + q]);
+    }
+    at += 1 + count, value += count * b * b;
+  }
+  const std::size_t blocks = value / (b * b);
+  return codelets::static_multiply(on, std::int64_t(rows), std::int64_t(blocks), columns, block,
+                                   precision_of<T>);
+}
+
+/// Gradients of a share's blocks: dy times x-transposed over the share's columns. Out: sums in float.
+template <element T, class Out>
+std::int64_t multiply_gradients(target const& on, ports const& p, int block, std::int64_t columns) {
+  const auto table = p.in<std::uint16_t>(0);
+  const auto dy = p.in<T>(1), x = p.in<T>(2);
+  const auto out = p.out<Out>(3);
+  const auto b = std::size_t(block), n = std::size_t(columns);
+  std::size_t at = 1, value = 0, blocks = 0;
+  for (std::size_t r = 0; r < table[0]; ++r)
+    for (std::size_t count = table[at++]; count > 0; --count, ++blocks, value += b * b) {
+      const std::size_t first = std::size_t(table[at++]) * b;
+      for (std::size_t i = 0; i < b; ++i)
+        for (std::size_t j = 0; j < b; ++j) {
+          float sum = 0;
+          for (std::size_t k = 0; k < n; ++k)
+            sum += float(dy[(r * b + i) * n + k]) * float(x[(first + j) * n + k]);
+          out[value + i * b + j] = Out(sum);
+        }
+    }
+  return codelets::dynamic_weight_gradient(on, table[0], std::int64_t(blocks), columns, block,
+                                           precision_of<T>, precision::single);
+}
+
+}}}}  // namespace tessera::TESSERA_ISA::ipu::detail
+#endif
+
+// ---- tessera/ipu/popsparse/static_product.hpp
+#ifndef TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
+#define TESSERA_SINGLE_IPU_POPSPARSE_STATIC_PRODUCT
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+/// The static product on a graph: Y = W X, and both of its gradients. Matrices are row-major.
+///   values   blocks in the order of the plan: order[i] is the slot of block i. Where W is the transpose of
+///            another matrix, they are the other's, and read transposed
+template <element T> class static_product {
+ public:
+  /// With values of its own.
+  static_product(graph& g, static_plan plan, pattern const& stored, std::string name)
+      : static_product(g, std::move(plan), stored, std::move(name), slice{}, {}, false) {}
+
+  static_plan const& plan() const { return plan_; }
+  slice values() const { return values_; }
+  /// Where block `slot` of the pattern is among the values.
+  slice block(std::int64_t slot) const {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    return values_.part(place_[std::size_t(slot)] * area, (place_[std::size_t(slot)] + 1) * area);
+  }
+  /// Values or gradients of blocks in the pattern's order, as the engine wants them, and back.
+  template <class V> std::vector<V> in_order_of_plan(std::span<V const> by_slot) const {
+    std::vector<V> all(by_slot.size());
+    move_blocks(by_slot, std::span<V>(all), true);
+    return all;
+  }
+  template <class V> std::vector<V> in_order_of_pattern(std::span<V const> by_plan) const {
+    std::vector<V> all(by_plan.size());
+    move_blocks(by_plan, std::span<V>(all), false);
+    return all;
+  }
+
+  /// W-transposed times dY, on a plan for it, with the values of this product.
+  static_product transposed(graph& g, static_plan plan, pattern const& transposed_pattern,
+                            std::string name) const {
+    std::vector<slice> source;
+    transposed_pattern.for_each(
+        [&](int i, int j, std::int64_t) { source.push_back(block(pattern_.find(j, i))); });
+    return static_product(g, std::move(plan), transposed_pattern, std::move(name), values_, std::move(source),
+                          true);
+  }
+
+  /// Y = W X. X is (k, n), Y (m, n).
+  program multiply(graph& g, slice x, slice y) const {
+    require_matrix("X", x, plan_.shape.k), require_matrix("Y", y, plan_.shape.m);
+    const compute_set set = g.add_compute_set(name_ + ": multiply");
+    std::vector<std::vector<partial_row>> sums = add_partial_sums(g, set, x);
+    const compute_set reduce = g.add_compute_set(name_ + ": reduce");
+    auto const& clear = g.add_codelet([](target const& on, ports const& p) {
+      const auto to = p.template out<T>(0);
+      std::fill(to.begin(), to.end(), T(0));
+      return 10 + ceil_div<std::int64_t>(std::int64_t(to.size_bytes()), on.store_bytes_per_cycle);
+    });
+    for (std::size_t row = 0; row < sums.size(); ++row)
+      if (sums[row].empty())
+        add_clear(g, reduce, clear, rows_of_y(y, row));
+      else
+        add_reduction(g, reduce, row, std::move(sums[row]), y);
+    return sequence({execute(set), execute(reduce)});
+  }
+
+  /// dvalues = dY X-transposed at the blocks of W, in the order of the plan, in float.
+  program gradient_of_values(graph& g, slice dy, slice x, slice dvalues) const {
+    require_matrix("dY", dy, plan_.shape.m), require_matrix("X", x, plan_.shape.k);
+    if (dvalues.size() != values_.size())
+      throw shape_error(message("[ipu::static_product] gradients of ", dvalues.size(), " values: there are ",
+                                values_.size()));
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    const compute_set set = g.add_compute_set(name_ + ": gradient of values");
+    std::vector<std::pair<std::int64_t, std::vector<slice>>> partials;  // by first block
+    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
+      static_share const& s = plan_.shares[i];
+      const std::int64_t width = s.n_last - s.n_first;
+      slice to = dvalues.part(s.first * area, s.last * area);
+      if (plan_.n_parts > 1) {
+        const slice whole = to;
+        to = g.template add_variable<float>(name_ + ": partial gradients", whole.size(), lifetime::temporary);
+        g.map(to, s.tile);
+        auto known =
+            std::find_if(partials.begin(), partials.end(), [&](auto const& p) { return p.first == s.first; });
+        if (known == partials.end()) known = partials.insert(partials.end(), {s.first, {}});
+        known->second.push_back(to);
+      }
+      auto const& code = g.add_codelet([block = plan_.block, width](target const& on, ports const& p) {
+        return detail::multiply_gradients<T, float>(on, p, block, width);
+      });
+      g.add_vertex(
+          set, s.tile, code,
+          {in(tables_[i]), in(rows_of(dy, lines_[i].rows, s)), in(rows_of(x, lines_[i].columns, s)), out(to)},
+          runs_on::tile, double((s.last - s.first) * area * width));
+    }
+    if (plan_.n_parts == 1) return execute(set);
+    const compute_set reduce = g.add_compute_set(name_ + ": reduce gradients");
+    for (auto const& [first, from] : partials) {
+      const slice to = dvalues.part(first * area, first * area + from[0].size());
+      detail::add_sum<float, float>(g, reduce, from, to);
+    }
+    return sequence({execute(set), execute(reduce)});
+  }
+
+ private:
+  struct lines_of_share {
+    std::vector<std::int32_t> rows, columns;
+  };
+  struct partial_row {  // a share's sums of one row of blocks
+    slice sums;
+    std::int64_t n_first, n_last;
+  };
+
+  static_product(graph& g, static_plan plan, pattern const& stored, std::string name, slice values,
+                 std::vector<slice> source, bool flipped)
+      : plan_(std::move(plan)),
+        pattern_(stored),
+        name_(std::move(name)),
+        source_(std::move(source)),
+        flipped_(flipped),
+        place_(plan_.order.size()) {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    for (std::size_t i = 0; i < plan_.order.size(); ++i)
+      place_[std::size_t(plan_.order[i])] = std::int64_t(i);
+    values_ = values.variable >= 0
+                  ? values
+                  : g.template add_variable<T>(name_ + ": values", std::int64_t(plan_.order.size()) * area);
+    const std::vector<detail::block_place> places = detail::places_of(stored);
+    std::vector<std::int32_t> local(std::size_t(stored.block_cols()), -1);
+    for (static_share const& s : plan_.shares) {
+      lines_of_share lines;
+      std::vector<std::uint16_t> words{0};
+      std::size_t count = 0;
+      for (std::int64_t i = s.first; i < s.last; ++i) {
+        const auto [row, column] = places[std::size_t(plan_.order[std::size_t(i)])];
+        if (lines.rows.empty() || lines.rows.back() != row) {
+          lines.rows.push_back(row);
+          count = words.size();
+          words.push_back(0);
+        }
+        ++words[count];
+        auto& here = local[std::size_t(column)];
+        if (here < 0) here = std::int32_t(lines.columns.size()), lines.columns.push_back(column);
+        words.push_back(std::uint16_t(here));
+      }
+      for (std::int32_t j : lines.columns) local[std::size_t(j)] = -1;
+      words[0] = std::uint16_t(lines.rows.size());
+      const slice table =
+          g.template add_variable<std::uint16_t>(name_ + ": table", std::int64_t(words.size()));
+      g.is_table(table), g.map(table, s.tile);
+      g.initialise(table, std::span<std::uint16_t const>(words));
+      tables_.push_back(table);
+      lines_.push_back(std::move(lines));
+      if (values.variable < 0 && plan_.n_parts == 1)
+        g.map(values_.part(s.first * area, s.last * area), s.tile);
+    }
+    if (values.variable < 0 && plan_.n_parts > 1) g.map_linearly(values_, area);
+  }
+
+  /// Vertices that multiply each share's blocks, into a variable on its tile. Returns the sums by row.
+  std::vector<std::vector<partial_row>> add_partial_sums(graph& g, compute_set set, slice x) const {
+    const std::int64_t b = plan_.block;
+    std::vector<std::vector<partial_row>> of_row(std::size_t(pattern_.block_rows()));
+    for (std::size_t i = 0; i < plan_.shares.size(); ++i) {
+      static_share const& s = plan_.shares[i];
+      auto const& [rows, columns] = lines_[i];
+      const std::int64_t width = s.n_last - s.n_first, each = b * width;
+      const slice sums = g.template add_variable<T>(name_ + ": partial sums",
+                                                    std::int64_t(rows.size()) * each, lifetime::temporary);
+      g.map(sums, s.tile);
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        of_row[std::size_t(rows[r])].push_back(
+            {sums.part(std::int64_t(r) * each, std::int64_t(r + 1) * each), s.n_first, s.n_last});
+      auto const& code =
+          g.add_codelet([block = plan_.block, width, flipped = flipped_](target const& on, ports const& p) {
+            return detail::multiply_blocks<T>(on, p, block, width, flipped);
+          });
+      g.add_vertex(set, s.tile, code,
+                   {in(tables_[i]), in(values_of(s)), in(rows_of(x, columns, s)), out(sums)}, runs_on::tile,
+                   double((s.last - s.first) * b * b * width));
+    }
+    return of_row;
+  }
+  /// Vertices that write zeros, on the tiles where `rows` are.
+  static void add_clear(graph& g, compute_set set, codelet const& clear, slice rows) {
+    g.for_each_interval(rows, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+      g.add_vertex(set, g.at(rows).mapping[i].tile, clear, {out(slice{rows.variable, begin, end})},
+                   runs_on::worker);
+    });
+  }
+  /// Vertices that add up one row of blocks, for each part of n.
+  void add_reduction(graph& g, compute_set set, std::size_t row, std::vector<partial_row> parts,
+                     slice y) const {
+    const std::int64_t first = std::int64_t(row) * plan_.block;
+    std::sort(parts.begin(), parts.end(), [](partial_row const& a, partial_row const& c) {
+      return a.n_first != c.n_first ? a.n_first < c.n_first : a.sums.variable < c.sums.variable;
+    });
+    for (std::size_t begin = 0, end; begin < parts.size(); begin = end) {
+      for (end = begin; end < parts.size() && parts[end].n_first == parts[begin].n_first;) ++end;
+      std::vector<slice> rows;
+      detail::add_rows(rows, y, plan_.shape.n, first, first + plan_.block, parts[begin].n_first,
+                       parts[begin].n_last);
+      std::int64_t at = 0;
+      for (slice const& row_of_y : rows) {
+        std::vector<slice> sums;
+        for (std::size_t i = begin; i < end; ++i)
+          sums.push_back(parts[i].sums.part(at, at + row_of_y.size()));
+        at += row_of_y.size();
+        detail::add_sum<T, T>(g, set, sums, row_of_y);
+      }
+    }
+  }
+  /// The elements of Y that row `row` of blocks makes.
+  slice rows_of_y(slice y, std::size_t row) const {
+    const std::int64_t each = plan_.block * plan_.shape.n;
+    return y.part(std::int64_t(row) * each, std::int64_t(row + 1) * each);
+  }
+
+  std::vector<slice> values_of(static_share const& s) const {
+    const std::int64_t area = std::int64_t(plan_.block) * plan_.block;
+    if (source_.empty()) return {values_.part(s.first * area, s.last * area)};
+    std::vector<slice> all;
+    for (std::int64_t i = s.first; i < s.last; ++i)
+      all.push_back(source_[std::size_t(plan_.order[std::size_t(i)])]);
+    return all;
+  }
+  std::vector<slice> rows_of(slice matrix, std::vector<std::int32_t> const& lines,
+                             static_share const& s) const {
+    std::vector<slice> all;
+    for (std::int32_t line : lines)
+      detail::add_rows(all, matrix, plan_.shape.n, std::int64_t(line) * plan_.block,
+                       std::int64_t(line + 1) * plan_.block, s.n_first, s.n_last);
+    return all;
+  }
+  void require_matrix(char const* name, slice s, std::int64_t rows) const {
+    if (s.size() != rows * plan_.shape.n)
+      throw shape_error(message("[ipu::static_product] ", name, " has ", s.size(), " elements: ", rows, " x ",
+                                plan_.shape.n, " are planned"));
+  }
+  template <class V> void move_blocks(std::span<V const> from, std::span<V> to, bool into_plan) const {
+    const auto area = std::size_t(plan_.block) * std::size_t(plan_.block);
+    if (from.size() != place_.size() * area)
+      throw shape_error(message("[ipu::static_product] ", from.size(), " values: there are ", place_.size(),
+                                " blocks of ", area));
+    for (std::size_t slot = 0; slot < place_.size(); ++slot) {
+      const std::size_t a = slot * area, b = std::size_t(place_[slot]) * area;
+      std::copy_n(&from[into_plan ? a : b], area, &to[into_plan ? b : a]);
+    }
+  }
+
+  static_plan plan_;
+  pattern pattern_;
+  std::string name_;
+  slice values_;
+  std::vector<slice> source_;  // of each slot, for a product that borrows its values
+  bool flipped_;               // blocks are read transposed
+  std::vector<std::int64_t> place_;
+  std::vector<slice> tables_;
+  std::vector<lines_of_share> lines_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::ipu
@@ -24983,13 +25259,15 @@ TESSERA_BODY std::string short_time(double seconds) {
   return short_number(seconds * 1e6, "µs");
 }
 
-}  // namespace detail
+struct text_lines {
+  std::string all;
+  void operator()(std::string const& text) { all += text + '\n'; }
+};
 
-TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
-  using namespace detail;
+/// Time, speed, traffic and balance.
+TESSERA_BODY std::string overview(profile const& p) {
   const double all = double(p.cycles());
-  std::string out;
-  const auto line = [&](std::string const& text) { out += text + '\n'; };
+  text_lines line;
   line(message(p.name.empty() ? "A run" : p.name, " on ", p.on.name, ": ", p.on.tiles,
                p.on.measured ? " threads" : " tiles"));
   for (auto const& remark : p.remarks) line("  ! " + remark);
@@ -25017,6 +25295,13 @@ TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
   if (p.estimated_cycles() > 0)
     line("  estimated   " + percent(double(p.estimated_cycles()), all) +
          " of the cycles, by counted instructions (marked *)");
+  return line.all;
+}
+
+/// A table of the longest steps.
+TESSERA_BODY std::string table_of_steps(profile const& p, std::size_t most_steps) {
+  const double all = double(p.cycles());
+  text_lines line;
   line("");
   line("  " + padded("step", 46) + padded("cycles", 12, true) + padded("share", 9, true) +
        padded("times", 7, true) + padded("FLOP/cycle", 12, true));
@@ -25036,33 +25321,44 @@ TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
                     : "",
                 12, true));
   }
-  if (!p.memory.empty()) {
-    const std::size_t fullest = p.fullest_tile();
-    line("");
-    line("  memory      tile " + std::to_string(fullest) + " is the fullest: " +
-         short_bytes(double(p.peak(fullest))) + " of " + short_bytes(double(p.on.bytes_per_tile)) + ", " +
-         short_bytes(double(p.always_live(fullest))) + " always live");
-    for (std::size_t k = 0; k < storage_kinds; ++k)
-      if (p.memory_of(storage(k)) > 0)
-        line("  " + padded(name_of(storage(k)), 20) +
-             padded(short_bytes(double(p.memory_of(storage(k)))), 12, true) + " on all tiles" +
-             padded(short_bytes(double(p.memory[fullest][k])), 12, true) + " on the fullest");
-    std::vector<std::size_t> by_peak(p.memory.size());
-    for (std::size_t t = 0; t < by_peak.size(); ++t) by_peak[t] = t;
-    std::sort(by_peak.begin(), by_peak.end(), [&](std::size_t a, std::size_t b) {
-      return p.peak(a) != p.peak(b) ? p.peak(a) > p.peak(b) : a < b;
-    });
-    std::string fullest_tiles;
-    for (std::size_t i = 0; i < std::min<std::size_t>(by_peak.size(), 5); ++i)
-      fullest_tiles +=
-          message(i > 0 ? ", " : "", by_peak[i], " (", short_bytes(double(p.peak(by_peak[i]))), ")");
-    line("  fullest tiles       " + fullest_tiles);
-    std::int64_t most = 0;
-    for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
-    if (most > 0)
-      line("  peak of liveness    " + padded(short_bytes(double(most)), 12, true) + " on all tiles");
-  }
-  return out;
+  return line.all;
+}
+
+/// What the fullest tile holds, and all tiles together.
+TESSERA_BODY std::string table_of_memory(profile const& p) {
+  if (p.memory.empty()) return {};
+  text_lines line;
+  const std::size_t fullest = p.fullest_tile();
+  line("");
+  line("  memory      tile " + std::to_string(fullest) + " is the fullest: " +
+       short_bytes(double(p.peak(fullest))) + " of " + short_bytes(double(p.on.bytes_per_tile)) + ", " +
+       short_bytes(double(p.always_live(fullest))) + " always live");
+  for (std::size_t k = 0; k < storage_kinds; ++k)
+    if (p.memory_of(storage(k)) > 0)
+      line("  " + padded(name_of(storage(k)), 20) +
+           padded(short_bytes(double(p.memory_of(storage(k)))), 12, true) + " on all tiles" +
+           padded(short_bytes(double(p.memory[fullest][k])), 12, true) + " on the fullest");
+  std::vector<std::size_t> by_peak(p.memory.size());
+  for (std::size_t t = 0; t < by_peak.size(); ++t) by_peak[t] = t;
+  std::sort(by_peak.begin(), by_peak.end(), [&](std::size_t a, std::size_t b) {
+    return p.peak(a) != p.peak(b) ? p.peak(a) > p.peak(b) : a < b;
+  });
+  std::string fullest_tiles;
+  for (std::size_t i = 0; i < std::min<std::size_t>(by_peak.size(), 5); ++i)
+    fullest_tiles +=
+        message(i > 0 ? ", " : "", by_peak[i], " (", short_bytes(double(p.peak(by_peak[i]))), ")");
+  line("  fullest tiles       " + fullest_tiles);
+  std::int64_t most = 0;
+  for (auto const& l : p.liveness) most = std::max(most, l.all_tiles);
+  if (most > 0)
+    line("  peak of liveness    " + padded(short_bytes(double(most)), 12, true) + " on all tiles");
+  return line.all;
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_text(profile const& p, std::size_t most_steps) {
+  return detail::overview(p) + detail::table_of_steps(p, most_steps) + detail::table_of_memory(p);
 }
 
 TESSERA_BODY io::json to_json(profile const& p) {
@@ -25118,45 +25414,27 @@ TESSERA_BODY io::json to_json(profile const& p) {
 }}}  // namespace tessera::TESSERA_ISA::ipu
 #endif
 
-// ---- tessera/ipu/report/report_page.hpp
-#ifndef TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
-#define TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
+// ---- tessera/ipu/report/pictures.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT_PICTURES
+#define TESSERA_SINGLE_IPU_REPORT_PICTURES
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-// The report as one HTML page without anything from elsewhere: pictures are SVG, colours follow the reader's
-// light or dark setting.
+// Figures of a report, as SVG in HTML.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
 
 namespace detail {
 
 std::string escaped(std::string_view text);
-/// The begin of a page, to its headline.
-std::string page_begin(std::string const& title);
-std::string card(std::string const& value, std::string const& what);
-std::string colour_of(activity a);
-/// A bar of the shares of the activities, and its key.
-///   cycles_of   by activity
-template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
-  double all = 0;
-  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
-  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
-    if (cycles_of(a) <= 0) continue;
-    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
-                    "%\"></span>");
-    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
-                   percent(cycles_of(a), all), "</span> ");
-  }
-  return bars + key + "</p>\n";
-}
 /// A coordinate with one digit behind the point.
 std::string at(double x);
 
@@ -25175,8 +25453,8 @@ std::vector<drawn_step> drawn_steps(profile const& p);
 std::string names_above(std::vector<drawn_step> steps, double width);
 /// Quarters of the time, each below its place in its step.
 std::string times_below(std::vector<drawn_step> const& steps, profile const& p, double y);
-/// Time from left to right, tiles from top to bottom: what each did in each step, and pale the time until the
-/// slowest was done.
+/// Time from left to right, tiles from top to bottom: in each step the time that each tile took, and pale the
+/// time until the slowest was done.
 std::string step_trace(profile const& p);
 
 std::string liveness_curve(profile const& p);
@@ -25186,10 +25464,6 @@ std::string liveness_curve(profile const& p);
 /// A picture of a pattern and of the bands and tiles that a static plan cuts it into; "" for a grid without
 /// blocks.
 std::string picture_of_partition(static_plan const& plan, pattern const& stored);
-
-/// The report as an HTML page.
-///   pictures   further figures, such as picture_of_partition
-std::string to_page(profile const& p, std::string const& pictures = {});
 
 #ifdef TESSERA_BODY
 
@@ -25210,37 +25484,6 @@ TESSERA_BODY std::string escaped(std::string_view text) {
       out += c;
   }
   return out;
-}
-
-TESSERA_BODY std::string page_begin(std::string const& title) {
-  return message(
-      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>",
-      title, R"(</title><style>
-:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
-@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
-body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
-.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
-th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
-.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
-.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.pale{opacity:.2}.trace text{fill:var(--soft);font-size:11px}
-.scale{display:flex;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
-.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key span{white-space:nowrap}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
-.mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
-@media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
-.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
-<h1>)",
-      title, "</h1>\n");
-}
-
-TESSERA_BODY std::string card(std::string const& value, std::string const& what) {
-  return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
-}
-
-TESSERA_BODY std::string colour_of(activity a) {
-  return message("<i class=\"bar mark ", name_of(a), "\"></i>");
 }
 
 TESSERA_BODY std::string at(double x) {
@@ -25412,48 +25655,125 @@ TESSERA_BODY std::string picture_of_partition(static_plan const& plan, pattern c
   return svg + "</svg></figure>\n";
 }
 
-TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) {
-  using namespace detail;
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::ipu
+#endif
+
+// ---- tessera/ipu/report/report_page.hpp
+#ifndef TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
+#define TESSERA_SINGLE_IPU_REPORT_REPORT_PAGE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The report as one HTML page without anything from elsewhere: pictures are SVG, colours follow the reader's
+// light or dark setting.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace ipu {
+
+namespace detail {
+
+/// A page up to its headline.
+std::string page_begin(std::string const& title);
+std::string card(std::string const& value, std::string const& what);
+std::string colour_of(activity a);
+/// A bar of the shares of the activities, and its key.
+///   cycles_of   by activity
+template <class CyclesOf> std::string shares_of_activities(CyclesOf&& cycles_of) {
+  double all = 0;
+  std::string bars = "<div class=\"bars\">", key = "</div><p class=\"key note\">";
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) all += cycles_of(a);
+  for (activity a : {activity::compute, activity::exchange, activity::sync}) {
+    if (cycles_of(a) <= 0) continue;
+    bars += message("<span class=\"bar ", name_of(a), "\" style=\"width:", 100 * cycles_of(a) / all,
+                    "%\"></span>");
+    key += message("<span><i class=\"bar ", name_of(a), "\"></i>", name_of(a), " ",
+                   percent(cycles_of(a), all), "</span> ");
+  }
+  return bars + key + "</p>\n";
+}
+
+}  // namespace detail
+
+/// The report as an HTML page.
+///   pictures   further figures, such as picture_of_partition
+std::string to_page(profile const& p, std::string const& pictures = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::string page_begin(std::string const& title) {
+  return message(
+      "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>",
+      title, R"(</title><style>
+:root{--back:#fcfcfb;--ink:#1c1f24;--soft:#69707a;--line:#e2e4e8;--compute:#2f6fb2;--exchange:#e08a2e;--sync:#c5c9d0;--live:#6a8f5b}
+@media(prefers-color-scheme:dark){:root{--back:#15171b;--ink:#e6e8ec;--soft:#98a0ab;--line:#2d3138;--compute:#6ea8e0;--exchange:#eda55a;--sync:#4a4f58;--live:#8db57c}}
+body{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}main{max-width:60rem;margin:auto;padding:1.5rem 1rem 4rem}
+h1{font-size:1.5rem;margin:.2rem 0 1rem}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(10.5rem,1fr));gap:.6rem}
+.cards div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}.cards b{display:block;font-size:1.2rem;white-space:nowrap}.cards span,figcaption,.note{color:var(--soft);font-size:.9rem}
+table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right}
+th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal;min-width:9rem}.wide{overflow-x:auto}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg.square{max-width:34rem}
+.compute,.bar.compute{fill:var(--compute);background:var(--compute)}.exchange,.bar.exchange{fill:var(--exchange);background:var(--exchange)}.sync,.bar.sync{fill:var(--sync);background:var(--sync)}
+.heat{fill:var(--compute)}.live{fill:var(--live);opacity:.8}.band{stroke:var(--ink);stroke-width:1;opacity:.6}.pale{opacity:.2}.trace text{fill:var(--soft);font-size:11px}
+.scale{display:flex;gap:.6rem;color:var(--soft);font-size:.8rem;margin-top:.3rem;align-items:center}.scale i{width:9rem;height:.7rem;border-radius:.2rem;background:linear-gradient(90deg,color-mix(in srgb,var(--compute) 10%,transparent),var(--compute))}
+.bars{display:flex;height:1.1rem;border-radius:.3rem;overflow:hidden;margin:.6rem 0}.key span{white-space:nowrap}.key i{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin:0 .3rem 0 .9rem;vertical-align:-1px}
+.mark{display:inline-block;width:.6rem;height:.6rem;border-radius:.15rem;margin-right:.4rem}
+@media(max-width:36rem){table{font-size:.78rem}th,td{padding:.25rem .2rem;white-space:normal}th:first-child,td:first-child{min-width:0;overflow-wrap:anywhere}td+td{white-space:nowrap}}
+.remark{border-left:4px solid var(--exchange);padding:.3rem .8rem;margin:.6rem 0}</style></head><body><main>
+<h1>)",
+      title, "</h1>\n");
+}
+
+TESSERA_BODY std::string card(std::string const& value, std::string const& what) {
+  return "<div><b>" + escaped(value) + "</b><span>" + escaped(what) + "</span></div>";
+}
+
+TESSERA_BODY std::string colour_of(activity a) {
+  return message("<i class=\"bar mark ", name_of(a), "\"></i>");
+}
+
+/// The numbers that matter most.
+TESSERA_BODY std::string cards(profile const& p) {
   const double all = double(std::max<std::int64_t>(p.cycles(), 1));
-  const std::string title = message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name));
-  std::string page = page_begin(title);
-  for (auto const& r : p.remarks) page += "<p class=\"remark\">" + escaped(r) + "</p>\n";
-  page += "<div class=\"cards\">";
-  page += card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
+  std::string html = "<div class=\"cards\">";
+  html += card(short_time(p.seconds()), p.on.measured ? "time" : short_number(all) + " cycles");
   for (comparison const& c : p.compared)
-    page += card(times(double(c.cycles), all) + " times",
+    html += card(times(double(c.cycles), all) + " times",
                  "as fast as " + c.name + ", " + short_number(double(c.cycles)) + " cycles");
   if (p.multiplies() > 0)
-    page += card(short_number(p.flops_per_second(), "FLOP/s"),
+    html += card(short_number(p.flops_per_second(), "FLOP/s"),
                  p.on.measured ? "multiply-adds twice"
                                : percent(p.flops_per_second(), p.on.peak_flops(precision::half)) +
                                      " of the half-precision peak");
-  page += card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
-  page += card(std::to_string(p.active_tiles()),
+  html += card(percent(p.tile_balance(), 1), p.on.measured ? "balance of threads" : "balance of tiles");
+  html += card(std::to_string(p.active_tiles()),
                message("of ", p.on.tiles, p.on.measured ? " threads were active" : " tiles were active"));
   if (p.exchanged_bytes() > 0)
-    page += card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
+    html += card(short_bytes(double(p.exchanged_bytes())), p.on.measured ? "touched" : "exchanged");
   if (!p.memory.empty())
-    page += card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
+    html += card(percent(double(p.peak(p.fullest_tile())), double(p.on.bytes_per_tile)),
                  message("of the memory of tile ", p.fullest_tile(), ", the fullest"));
-  page += "</div>\n<h2>Where the time went</h2>";
-  page += shares_of_activities([&](activity a) { return double(p.cycles(a)); });
-  page += "<figure><figcaption>Time from left to right, ";
-  page += p.on.measured ? "threads" : "tiles";
-  page +=
-      " from top to bottom. Pale: waiting for the slowest. Short steps are drawn two pixels "
-      "wide</figcaption>" +
-      step_trace(p) +
-      "</figure>\n<div "
-      "class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</"
-      "th><th>bytes</th><th>FLOP a cycle</th></tr></thead><tbody>\n";
+  return html + "</div>\n";
+}
+
+/// A table of the 40 longest steps.
+TESSERA_BODY std::string table_of_longest(profile const& p) {
+  const double all = double(std::max<std::int64_t>(p.cycles(), 1));
+  std::string html =
+      "<div class=\"wide\"><table><thead><tr><th>step</th><th>cycles</th><th>share</th><th>times</th>"
+      "<th>bytes</th><th>FLOP a cycle</th></tr></thead><tbody>\n";
   bool any_estimated = false;
   std::size_t listed = 0;
   for (auto const& s : p.by_name()) {
     if (listed++ == 40) break;
     const bool marked = s.estimated && s.kind == activity::compute;
     any_estimated |= marked;
-    page += message(
+    html += message(
         "<tr><td>", colour_of(s.kind), escaped(s.name), marked ? " *" : "", "</td><td>",
         short_number(double(s.cycles)), "</td><td>", percent(double(s.cycles), all), "</td><td>", s.times,
         "</td><td>", s.bytes > 0 ? short_bytes(double(s.bytes)) : std::string(), "</td><td>",
@@ -25461,31 +25781,52 @@ TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) 
                          : std::string(),
         "</td></tr>\n");
   }
-  page += "</tbody></table></div>\n";
+  html += "</tbody></table></div>\n";
   if (any_estimated)
-    page += "<p class=\"note\">* charged by counted instructions: no formula is published</p>\n";
-  std::vector<double> active, held;
+    html += "<p class=\"note\">* charged by counted instructions: no formula is published</p>\n";
+  return html;
+}
+
+/// The peak of each tile, and each kind of memory.
+TESSERA_BODY std::string memory_of_tiles(profile const& p) {
+  if (p.memory.empty()) return {};
+  std::vector<double> held;
+  for (std::size_t t = 0; t < p.memory.size(); ++t) held.push_back(double(p.peak(t)));
+  std::string html =
+      "<h2>Memory</h2>\n" +
+      heat_map(held, "Peak of each tile, which has " + short_bytes(double(p.on.bytes_per_tile)),
+               [](double b) { return short_bytes(b); });
+  html +=
+      "<div class=\"wide\"><table><thead><tr><th>kind</th><th>all tiles</th><th>the "
+      "fullest</th><th>live</th></tr></thead><tbody>";
+  for (std::size_t k = 0; k < storage_kinds; ++k)
+    if (p.memory_of(storage(k)) > 0)
+      html +=
+          message("<tr><td>", name_of(storage(k)), "</td><td>", short_bytes(double(p.memory_of(storage(k)))),
+                  "</td><td>", short_bytes(double(p.memory[p.fullest_tile()][k])), "</td><td>",
+                  is_always_live(storage(k)) ? "always" : "in some steps", "</td></tr>");
+  return html + "</tbody></table></div>\n" + liveness_curve(p);
+}
+
+}  // namespace detail
+
+TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) {
+  using namespace detail;
+  std::string page =
+      page_begin(message(p.name.empty() ? "A run" : escaped(p.name), " on ", escaped(p.on.name)));
+  for (auto const& r : p.remarks) page += "<p class=\"remark\">" + escaped(r) + "</p>\n";
+  page += cards(p) + "<h2>Where the time went</h2>";
+  page += shares_of_activities([&](activity a) { return double(p.cycles(a)); });
+  page += message("<figure><figcaption>Time from left to right, ", p.on.measured ? "threads" : "tiles",
+                  " from top to bottom. Pale: waiting for the slowest. Short steps are drawn two pixels "
+                  "wide</figcaption>",
+                  step_trace(p), "</figure>\n", table_of_longest(p));
+  std::vector<double> active;
   for (std::int64_t c : p.active_cycles()) active.push_back(double(c));
-  if (!active.empty() && !p.on.measured) {
+  if (!active.empty() && !p.on.measured)
     page += "<h2>Tiles</h2>\n" + heat_map(active, "Cycles in which each tile computed",
                                           [](double c) { return short_number(c) + " cycles"; });
-  }
-  if (!p.memory.empty()) {
-    for (std::size_t t = 0; t < p.memory.size(); ++t) held.push_back(double(p.peak(t)));
-    page += "<h2>Memory</h2>\n" +
-            heat_map(held, "Peak of each tile, which has " + short_bytes(double(p.on.bytes_per_tile)),
-                     [](double b) { return short_bytes(b); });
-    page +=
-        "<div class=\"wide\"><table><thead><tr><th>kind</th><th>all tiles</th><th>the "
-        "fullest</th><th>live</th></tr></thead><tbody>";
-    for (std::size_t k = 0; k < storage_kinds; ++k)
-      if (p.memory_of(storage(k)) > 0)
-        page += message("<tr><td>", name_of(storage(k)), "</td><td>",
-                        short_bytes(double(p.memory_of(storage(k)))), "</td><td>",
-                        short_bytes(double(p.memory[p.fullest_tile()][k])), "</td><td>",
-                        is_always_live(storage(k)) ? "always" : "in some steps", "</td></tr>");
-    page += "</tbody></table></div>\n" + liveness_curve(p);
-  }
+  page += memory_of_tiles(p);
   if (!pictures.empty()) page += "<h2>Partition</h2>\n" + pictures;
   return page + "</main></body></html>\n";
 }
@@ -25510,7 +25851,7 @@ TESSERA_BODY std::string to_page(profile const& p, std::string const& pictures) 
 namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace detail {
 
 /// The tile on which each 256 bytes of the user's memory, and of the memory of a run, lives. Tensors begin at
-/// such pages, so what is charged for them does not depend on where the host puts them.
+/// such pages, so their charge does not depend on where the host puts them.
 class homes {
  public:
   static constexpr std::int64_t page_bytes = 256;
@@ -25563,7 +25904,7 @@ class homes {
     if (tokens) of_tokens_[std::size_t(tile)] += page_bytes;
     given_.push_back(key);
   }
-  /// Forgets the homes that were given since it was last called: all of them, or those of memory of the run.
+  /// Forgets the homes that were given since it was last called: all, or the homes of memory of the run.
   void take_back(bool of_runs_only) {
     for (std::uint64_t key : given_) {
       if (of_runs_only && key < run_space / page_bytes) continue;
@@ -25676,7 +26017,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace ipu { namespace det
 struct charged {
   std::string name;
   std::vector<std::uint32_t> compute, exchange;  // cycles by tile
-  std::int64_t pieces = 1;                       // in which a tile receives what it streams
+  std::int64_t pieces = 1;                       // in which a tile receives its streams
   std::vector<std::int64_t> buffers, scratch;    // bytes by tile
   double multiplies = 0;
   std::int64_t bytes = 0;
@@ -25684,7 +26025,7 @@ struct charged {
   std::int64_t panels = 0;
 };
 
-/// Decides which tile does what, and where memory lives; and what has to be exchanged for that.
+/// Places tasks and memory on tiles, and knows the bytes that have to be exchanged.
 class placement {
  public:
   explicit placement(target const& on) : memory(on.tiles), on_(on) {}
@@ -25733,7 +26074,7 @@ class placement {
   /// Memory that is written lives where it is written; memory that is only read is dealt to its readers.
   void give_homes(std::vector<exec::task_description> const& described, std::vector<int> const& tile_of);
 
-  /// What each tile receives before it computes, and sends home afterwards, each page once.
+  /// The bytes that each tile receives before it computes, and sends home afterwards, each page once.
   void exchange(std::vector<exec::task_description> const& described,
                 std::vector<std::vector<int>> const& tasks_of, charged& c) {
     const auto tiles = tasks_of.size();
@@ -25769,7 +26110,7 @@ class placement {
             c.exchange[p.home] += std::uint32_t(on_.exchange_cycles(double(bytes)));
           });
       }
-      // What is streamed need not be there at once: it arrives in pieces that fit.
+      // Streams need not be there at once: they arrive in pieces that fit.
       const std::int64_t excess =
           c.buffers[tile] + received - (on_.bytes_per_tile - memory.held(tile) - c.scratch[tile]);
       if (excess > 0 && streamed > homes::page_bytes * 4) {
@@ -25818,7 +26159,7 @@ TESSERA_BODY std::uint16_t placement::home_of_largest(std::vector<exec::touched_
 
 TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> const& described,
                                         std::vector<int> const& tile_of) {
-  // A third of a tile is for what it is given; beyond, an emptier one takes it.
+  // A tile is given up to a third of its memory, so that buffers and scratch fit; then an emptier one is.
   const auto room = [&](int tile) {
     return memory.held(std::size_t(tile)) + homes::page_bytes <= on_.bytes_per_tile / 3
                ? tile
@@ -25838,7 +26179,7 @@ TESSERA_BODY void placement::give_homes(std::vector<exec::task_description> cons
     for (auto const& r : described[t].reads)
       memory.for_each_page(r, [&](homes::page& p, std::uint64_t key, std::int64_t) {
         if (p.home != homes::none) return;
-        // The reader whose turn it is: pages go around among those who want them.
+        // The reader whose turn it is: pages go around among their readers.
         if (p.readers <= 1 || p.turn % p.readers == 0)
           memory.give(p, key, room(tile_of[t]), is_tokens(r));
         else
@@ -25871,20 +26212,20 @@ target host(int threads = exec::available_threads());
 
 /// An executor for runs of this library: `ipu::machine bow(ipu::bow()); context ctx(bow);`. Every run on the
 /// context is cut for the target's tiles, placed, computed on the host's threads with the bits of any other
-/// context, and charged: what a tile reads of another tile's memory is exchange, and what it holds must fit.
+/// context, and charged: bytes that a tile reads of another tile's memory are exchange, and all that it holds
+/// must fit.
 ///
-/// Memory gets its home where it is first written, or among those who first read it; work goes where its
+/// Memory gets its home where it is first written, or on a tile that first reads it; work goes where its
 /// result lives, or else where there is the least to do. Memory that the user frees keeps its homes: forget()
 /// starts anew.
 class machine {
  public:
   /// Throws option_error for a target that cannot be.
   ///   threads    of this computer; the host has one for each of its tiles instead
-  ///   too_much   what happens to a run that does not fit: memory_error before anything is computed, or a
-  ///   remark
+  ///   too_much   whether a run that does not fit throws memory_error before anything is computed
   explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
 
-  // ---- what a context asks of an executor ----
+  // ---- an executor for contexts ----
 
   int concurrency() const { return pool_.concurrency(); }
   tessera::machine stands_for() const;
@@ -25921,7 +26262,7 @@ class machine {
 
   /// On the host itself: the time of every thread in every phase.
   void measure(array_ref<exec::phase> phases);
-  /// What a phase computes, each kind of step once: "product, elementwise"
+  /// The kinds of steps of a phase, each once: "product, elementwise".
   static std::string kinds_of(exec::phase const& phase);
   /// Bytes and multiplications of a phase: of all its tasks, or of a few that stand for the others.
   void add_account(exec::phase const& phase, step_record& to) const;
@@ -26211,7 +26552,7 @@ struct lane_keys {
   }
 };
 
-/// The panels of keys that a panel of queries visits: all, or those of a list.
+/// The panels of keys that a panel of queries visits: all, or the panels of a list.
 struct live_panels {
   bool all = true;
   std::int32_t const* numbers = nullptr;  // ascending
@@ -26274,7 +26615,7 @@ enum class columns { panel, regrouped };
 /// each column.
 enum class onto { nothing, result, scaled_result };
 
-/// What engines with registers of numbers keep from product to product: nothing.
+/// The state that engines with registers of numbers keep from product to product: none.
 struct no_unit {};
 
 /// c (rows, 64) = a (rows, depth) · b (depth, 64) + …, with a and b of elements E and c stored like a panel.
@@ -26479,7 +26820,7 @@ template <class Arch, class E, rows_are Left, columns Right> struct amx_panel_ti
   }
 };
 
-/// The product, and what it keeps, of an engine.
+/// The product of an engine, and the state that it keeps from product to product.
 template <class Arch, class E, engine By, rows_are Left, columns Right>
 using attention_product = std::conditional_t<By == engine::amx, amx_panel_times_panel<Arch, E, Left, Right>,
                                              panel_times_panel<Arch, factor_of<By, E, Arch>, Left, Right>>;
@@ -26936,25 +27277,17 @@ struct attention_backward_panel {
   static constexpr int group = key_product::group;
 
   static void run(attention_backward_arguments<E, Score> const& a) noexcept {
-    T* const scores = a.scratch;
-    T* const products = scores + panel_tokens * panel_tokens;
-    P* const p = reinterpret_cast<P*>(scores);
-    P* const ds = reinterpret_cast<P*>(products);
-    P* const transposed = reinterpret_cast<P*>(products + panel_tokens * panel_tokens);
-    T* const visible_room = products + 2 * panel_tokens * panel_tokens;
-    const std::int64_t operand = a.head_size * panel_tokens, each = wide_numbers<E>(a.head_size);
-    T* const wide = visible_room + 3 * operand;
-    const auto visible = [&](P const* values, int place) {
+    const auto [scores, products, p, ds, transposed, visible_room, wide, room_of_q, room_of_dy, block] =
+        places(a);
+    const auto visible = [&, all = visible_room](P const* values, int place) {
       return visible_factors<Arch, P>(values, a.head_size,
-                                      reinterpret_cast<P*>(visible_room + place * operand));
+                                      reinterpret_cast<P*>(all + place * a.head_size * panel_tokens));
     };
     T* const dq = sums_of(a.dq, wide);
-    P* const room = reinterpret_cast<P*>(wide + each);
-    P* const block = room + 2 * each;
-    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room);
-    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room + each);
-    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room);
-    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room + each);
+    P const* const q_lanes = factors<Arch>(a.q, a.head_size, room_of_q);
+    P const* const dy_lanes = factors<Arch>(a.dy, a.head_size, room_of_dy);
+    P const* const q = simd::one_by_one<Arch>(q_lanes, a.head_size, room_of_q);
+    P const* const dy = simd::one_by_one<Arch>(dy_lanes, a.head_size, room_of_dy);
     const auto visible_q = visible(q, 0), visible_dy = visible(dy, 1);
     alignas(64) T d[panel_tokens];
     sum_features(a, d);
@@ -27005,6 +27338,34 @@ struct attention_backward_panel {
   }
 
  private:
+  /// The parts of attention_backward_arguments::scratch.
+  struct parts_of_scratch {
+    T *scores, *products;  // (keys, queries) of a panel
+    P *p, *ds;             // probabilities in the place of scores, their gradient in that of products
+    P* transposed;         // p or ds
+    T* visible_room;       // of three visible_factors
+    T* wide;               // sums of dq, if it is narrower
+    P *room_of_q, *room_of_dy, *block;  // factors, if they are no stored lanes
+  };
+  static parts_of_scratch places(attention_backward_arguments<E, Score> const& a) {
+    constexpr int square = panel_tokens * panel_tokens;
+    const std::int64_t each = wide_numbers<E>(a.head_size);
+    T* const scores = a.scratch;
+    T *const products = scores + square, *const visible_room = products + 2 * square;
+    T* const wide = visible_room + 3 * a.head_size * panel_tokens;
+    P* const room = reinterpret_cast<P*>(wide + each);
+    return {scores,
+            products,
+            reinterpret_cast<P*>(scores),
+            reinterpret_cast<P*>(products),
+            reinterpret_cast<P*>(products + square),
+            visible_room,
+            wide,
+            room,
+            room + each,
+            room + 2 * each};
+  }
+
   /// The lanes from the first to the last that sees a key of a panel, extended to whole groups.
   static std::pair<int, int> queries(lane_keys const& keys, std::int64_t panel) {
     const std::int64_t begin = panel * panel_tokens, end = begin + panel_tokens;
@@ -27179,8 +27540,8 @@ template <class T, class Arch, int Rows, int Cols> std::size_t softmax_scratch(b
   return std::size_t(most);
 }
 
-/// Entries of block row `line` that take no part become -infinity: those that overhang the matrix, and, if
-/// `causal`, those right of the diagonal.
+/// Entries of block row `line` that take no part become -infinity: the ones that overhang the matrix, and, if
+/// `causal`, the ones right of the diagonal.
 template <class T, class Arch, int Rows, int Cols>
 void hide_entries(block_grid const& of, int line, bool causal, T* values) noexcept {
   if (!causal && !of.overhangs()) return;
@@ -27569,10 +27930,10 @@ struct product_seconds {
   double training() const { return forward + backward + gradient; }
 };
 
-/// What to expect of a weight in blocks of one size.
+/// The times to expect of a weight in blocks of one size.
 struct block_advice {
   int block_rows, block_cols;
-  engine by;  // what multiplies in y = W x
+  engine by;  // of y = W x
   product_seconds seconds;
 };
 
@@ -27652,8 +28013,8 @@ product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t c
   return all;
 }
 
-/// The same from at most sixteen panels for each thread: beyond these, every token takes as long as one
-/// behind the first four panels.
+/// As measured_seconds, but of at most 16 panels a thread: it measures 4 and 16, and extrapolates linearly,
+/// since beyond 4 panels each token takes equally long.
 template <element T, class Block>
 product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
                                  std::int64_t tokens) {
@@ -27793,6 +28154,15 @@ enum class parameter_role {
 template <class Parameter>
 inline constexpr bool is_matrix = std::remove_cvref_t<Parameter>::laid_over == domain::blocks;
 
+/// Whether a gradient is computed. One without rows, as every tensor is that was not given a size, says that
+/// nobody wants it: a backward leaves it out, and an optimizer its parameter.
+template <class Gradient> bool is_wanted(Gradient const& gradient) {
+  if constexpr (requires { gradient.rows(); })
+    return gradient.rows() > 0;
+  else
+    return gradient.size() > 0;
+}
+
 /// The shares of the rows of a matrix that are matrices of their own, such as Q, K and V: {2, 1, 1} for twice
 /// as many heads of queries as of keys. Zeros end the list; all are zero of a matrix that is one.
 using row_shares = std::array<int, 4>;
@@ -27814,7 +28184,7 @@ class parameter_name {
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
-  /// The key of the random choices for what has this name.
+  /// The key of the random choices for the parameter or the dropout of this name.
   random_key key() const { return text(); }
   /// The last part of the path: `weight`.
   std::string_view last() const { return part_.empty() && number_ < 0 && parent_ ? parent_->last() : part_; }
@@ -27862,6 +28232,7 @@ struct no_parts {
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
   void hyperparameter(auto&...) {}
+  template <class... Of> void apart(std::string_view, Of&&...) {}
 };
 template <class T>
 concept has_parts = requires(no_parts& each, T& layer) { std::remove_const_t<T>::parts(each, layer); };
@@ -27877,6 +28248,7 @@ void walk(parameter_name const& name, Action& action, First& first, Others&... o
     part_lister<Action> each{name, action};
     std::remove_const_t<First>::parts(each, first, others...);
     if constexpr (requires { action.layer(first, others...); }) action.layer(first, others...);
+  } else if constexpr (std::is_empty_v<First> && requires { Action::visits_apart; }) {  // nothing is saved
   } else if constexpr (is_optional<First>) {
     action.optional(name.with(parameter_role::vector), first, others...);
   } else if constexpr (is_list<First>) {
@@ -27955,6 +28327,10 @@ template <class Action> struct part_lister {
       action.hyperparameter(of...);
   }
   void hyperparameter(auto&... of) { action.hyperparameter(of...); }
+  /// A part of a `saved`: see nn/saved.hpp.
+  template <class... Of> void apart(std::string_view part, Of&&... of) {
+    if constexpr (Action::visits_apart) walk(name.child(part), action, of...);
+  }
 };
 
 /// Throws shape_error: models that are visited together have lists of other lengths.
@@ -27988,6 +28364,19 @@ template <class Visit> struct visit_frozen {
   void lists(auto&...) {}
   void setting(parameter_name const&, auto&...) {}
   void hyperparameter(auto&...) {}
+};
+
+/// Whether any tensor of gradients has rows.
+struct find_wanted {
+  bool found = false;
+  void parameter(parameter_name const&, auto const& of) { found = found || is_wanted(of); }
+  void optional(parameter_name const&, auto const& of) {
+    if (of.term == bias_term::present) found = found || is_wanted(of.vector);
+  }
+  void frozen(parameter_name const&, auto const& of) { found = found || is_wanted(of); }
+  void lists(auto&) {}
+  void setting(parameter_name const&, auto const&) {}
+  void hyperparameter(auto const&) {}
 };
 
 template <class Visit> struct visit_layers {
@@ -28037,6 +28426,15 @@ template <class Layer, class Visit> void for_each_frozen(Layer& layer, Visit&& v
   detail::walk(parameter_name(), action, layer);
 }
 
+/// Whether a layer's backward has a gradient to compute, or something to measure, which it leaves in a frozen
+/// tensor of its gradients. If not, and if nobody wants its dx, there is no need to call it.
+///   gradients   of a layer, or of a list of layers
+template <class Gradients> bool any_wanted(Gradients const& gradients) {
+  detail::find_wanted action;
+  detail::walk(parameter_name(), action, gradients);
+  return action.found;
+}
+
 /// Calls visit(layer, corresponding layer of each other…) for a layer and all layers in it, inner ones first;
 /// frozen parts are left out.
 template <class Layer, class Visit, class... Others>
@@ -28045,25 +28443,37 @@ void for_each_layer(Layer& layer, Visit&& visit, Others&... others) {
   detail::walk(parameter_name(), action, layer, others...);
 }
 
-/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(step)
-/// of all layers that have it. Training does, when it begins and after each step.
+namespace detail {
+template <class Layer> void refresh_one(context& ctx, Layer& layer, std::int64_t step) {
+  static_assert(
+      !requires { layer.refresh(step); },
+      "a layer refreshes on a context: `void refresh(context& ctx, std::int64_t step)`");
+  if constexpr (requires { layer.refresh(ctx, step); }) layer.refresh(ctx, step);
+}
+}  // namespace detail
+
+/// Computes the tensors of a model that follow from its parameters, after `step` steps: calls refresh(ctx,
+/// step) of all layers that have it. Training does, when it begins and after each step.
+template <class Layer> void refresh(context& ctx, Layer& model, std::int64_t step) {
+  for_each_layer(model, [&](auto& each) { detail::refresh_one(ctx, each, step); });
+}
+/// Refreshes a layer by the calling thread alone, once.
 template <class Layer> void refresh(Layer& model, std::int64_t step) {
-  for_each_layer(model, [step](auto& each) {
-    if constexpr (requires { each.refresh(step); }) each.refresh(step);
-  });
+  context alone(1);
+  refresh(alone, model, step);
 }
 
-/// The same after a step whose gradients a layer may also follow: calls its refresh(step, gradients) if it
-/// has that.
+/// The same after a step whose gradients a layer may also follow: calls its refresh(ctx, step, gradients) if
+/// it has that.
 template <class Layer>
-void refresh(Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
+void refresh(context& ctx, Layer& model, std::int64_t step, typename Layer::gradients const& of_step) {
   for_each_layer(
       model,
-      [step](auto& each, auto const& its) {
-        if constexpr (requires { each.refresh(step, its); })
-          each.refresh(step, its);
-        else if constexpr (requires { each.refresh(step); })
-          each.refresh(step);
+      [&](auto& each, auto const& its) {
+        if constexpr (requires { each.refresh(ctx, step, its); })
+          each.refresh(ctx, step, its);
+        else
+          detail::refresh_one(ctx, each, step);
       },
       of_step);
 }
@@ -28100,12 +28510,12 @@ template <class Layer> typename Layer::gradients widened(Layer const& layer) {
 #include <utility>
 #include <vector>
 
-// Tensors whose types are known at run time alone. What treats all parameters of a model alike, and is no
-// kernel, takes these, so that it is compiled once, and not for each model.
+// Tensors whose types are known at run time alone. Code that treats all parameters of a model alike, and is
+// no kernel, takes these, so that it is compiled once, and not for each model.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What numbers are kept as.
+/// The type of the numbers of a tensor.
 struct element_type {
   char const* name;  // as in a safetensors file: "F32"
   std::size_t bytes;
@@ -28195,9 +28605,15 @@ class any_tensor {
   std::vector<double> values() const;
   /// Rounds them. Throws shape_error unless there are as many numbers as are stored.
   void set_values(std::span<double const> all);
-  /// The values of a tensor of the same size, block and element, to the bit: of a matrix those of the blocks
-  /// that are stored here, all of which the other must have. Throws shape_error otherwise.
+  /// Takes the values of a tensor of the same size, block and element, to the bit; the other matrix must
+  /// store all blocks that are stored here, and its other blocks are left out. Throws shape_error otherwise.
   void assign(any_tensor const& from);
+  /// Leaves it as one that was not given a size: without rows and values.
+  void drop() { reset_to(0, 0, tessera::pattern()); }
+  /// Makes it zeros of the size of another tensor of its kind, of any element, and on its pattern.
+  void reset_like(any_tensor const& other) {
+    reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
+  }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -28216,7 +28632,7 @@ class any_tensor {
     type_->set_pattern(tensor_, stored, &moves);
   }
   /// Zeros on another pattern of its grid.
-  void reset(tessera::pattern const& stored) { type_->reset(tensor_, stored); }
+  void reset(tessera::pattern const& stored) { reset_to(rows(), cols(), stored); }
 
  private:
   struct place {
@@ -28229,8 +28645,8 @@ class any_tensor {
     int block_rows, block_cols;
     place (*look)(void* tensor);
     void (*assign)(void* tensor, void const* from);
+    void (*reset)(void* tensor, std::int64_t rows, std::int64_t cols, tessera::pattern const&);
     void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
-    void (*reset)(void* tensor, tessera::pattern const&) = nullptr;
     std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
     std::vector<double> (*sums)(void const* tensor) = nullptr;
     std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
@@ -28253,9 +28669,25 @@ class any_tensor {
     }
     to = std::move(copy);
   }
+  void reset_to(std::int64_t rows, std::int64_t cols, tessera::pattern const& stored) {
+    type_->reset(tensor_, rows, cols, stored);
+  }
+  template <class Tensor>
+  static void reset_tensor(void* tensor, std::int64_t rows, [[maybe_unused]] std::int64_t cols,
+                           [[maybe_unused]] tessera::pattern const& stored) {
+    Tensor& of = *static_cast<Tensor*>(tensor);
+    if constexpr (Tensor::laid_over == domain::blocks)
+      of = Tensor(rows, cols, stored);
+    else
+      of = Tensor(rows);
+  }
   template <class T, domain Axis>
-  static constexpr tensor_type type_of_vector{&element_type_of<T>, 1, 1, &look_at<axis_vector<T, Axis>>,
-                                              &assign_from<axis_vector<T, Axis>>};
+  static constexpr tensor_type type_of_vector{&element_type_of<T>,
+                                              1,
+                                              1,
+                                              &look_at<axis_vector<T, Axis>>,
+                                              &assign_from<axis_vector<T, Axis>>,
+                                              &reset_tensor<axis_vector<T, Axis>>};
   template <class T, class Block>
   static constexpr tensor_type type_of_matrix{
       &element_type_of<T>,
@@ -28263,13 +28695,10 @@ class any_tensor {
       Block::cols,
       &look_at<block_sparse_matrix<T, Block>>,
       &assign_from<block_sparse_matrix<T, Block>>,
+      &reset_tensor<block_sparse_matrix<T, Block>>,
       [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
         auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
         moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
-      },
-      [](void* tensor, tessera::pattern const& stored) {
-        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
-        of = block_sparse_matrix<T, Block>(of.rows(), of.cols(), stored);
       },
       [](void const* tensor, block_norm kind) {
         const auto norms =
@@ -28341,8 +28770,8 @@ TESSERA_BODY void any_tensor::assign(any_tensor const& from) {
 #include <utility>
 #include <vector>
 
-// The parameters of a model as a list, for what treats all of them alike: optimizers, checkpoints, sparsity
-// policies, tables. Such code is compiled once, and takes any model, which turns into its list:
+// The parameters of a model as a list, for code that treats all of them alike: optimizers, checkpoints,
+// sparsity policies, tables. Such code is compiled once, and takes any model, which turns into its list:
 //
 //   std::vector<layer_row> layer_table(nn::parameter_list const& of);
 //   layer_table(model);
@@ -28447,7 +28876,7 @@ class parameter_list {
   detail::walk_function walk_;
 };
 
-/// The same, to be changed.
+/// A list of parameters that are to be changed.
 class mutable_parameter_list : public parameter_list {
  public:
   template <class Layer>
@@ -28462,15 +28891,15 @@ class mutable_parameter_list : public parameter_list {
   std::span<any_parameter> frozen() { return frozen_; }
 };
 
-/// Throws shape_error, which begins with the operation, unless both are of models with the same numbers of
-/// stored values, such as a model and its gradients.
+/// Throws shape_error, which begins with the operation, unless the other has as many stored values as the
+/// model, parameter by parameter, but for parameters that are not wanted of it: a model and its gradients.
 TESSERA_COLD inline void require_alike(char const* operation, parameter_list const& model,
                                        parameter_list const& other) {
   if (model.size() != other.size())
     throw shape_error(message("[", operation, "] the model has ", model.size(), " parameters, and the other ",
                               other.size()));
   for (std::size_t i = 0; i < model.size(); ++i)
-    if (model[i].tensor.size() != other[i].tensor.size())
+    if (is_wanted(other[i].tensor) && model[i].tensor.size() != other[i].tensor.size())
       throw shape_error(message("[", operation, "] ", model.name(i), " has ", model[i].tensor.size(),
                                 " stored values, and ", other[i].tensor.size(), " in the other model"));
 }
@@ -28532,77 +28961,60 @@ double total(context& ctx, Expression const& over_values, any_tensor const& of) 
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
+/// Resizes an activation that a layer saves. Allocates only to grow.
+template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
+  if (x.features() != features) x = panel_matrix<T>(features, tokens);
+  x.resize(tokens);
+}
+template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
+
 /// Lends activations that live only inside the backward of one layer, and `saved` values of layers that are
 /// recomputed there. Loans are returned and lent again: all layers of a model share them, and a second step
 /// allocates nothing.
 template <element T> class workspace {
+  struct lendable {
+    void const* type;
+    std::int64_t features;  // of an activation; else 0
+    std::shared_ptr<void> value;
+  };
+
  public:
-  class loan {
+  /// A loan of an activation, or of another value; an earlier borrower may have filled it.
+  template <class Value> class loan {
    public:
-    explicit loan(workspace& from, std::int64_t features, std::int64_t tokens)
-        : from_(from), values_(from.take(features)) {
-      values_->resize(tokens);
+    explicit loan(workspace& from) : from_(from), lent_(from.template take<Value>(0)) {}
+    loan(workspace& from, std::int64_t features, std::int64_t tokens)
+        : from_(from), lent_(from.template take<Value>(features)) {
+      fit(**this, features, tokens);
     }
     loan(loan const&) = delete;
     loan& operator=(loan const&) = delete;
-    ~loan() { from_.free_.push_back(std::move(values_)); }  // the capacity suffices: see take
+    ~loan() { from_.free_.push_back(std::move(lent_)); }  // the capacity suffices: see take
 
-    panel_matrix<T>& operator*() const { return *values_; }
-    panel_matrix<T>* get() const { return values_.get(); }
-
-   private:
-    workspace& from_;
-    std::unique_ptr<panel_matrix<T>> values_;
-  };
-
-  /// A loan of a layer's `saved`, possibly filled by an earlier borrower.
-  template <class Saved> class saved_loan {
-   public:
-    explicit saved_loan(workspace& from) : from_(from), value_(from.template take_saved<Saved>()) {}
-    saved_loan(saved_loan const&) = delete;
-    saved_loan& operator=(saved_loan const&) = delete;
-    ~saved_loan() { from_.free_saved_.push_back({&type_of<Saved>, std::move(value_)}); }
-
-    Saved& operator*() const { return *static_cast<Saved*>(value_.get()); }
+    Value& operator*() const { return *get(); }
+    Value* get() const { return static_cast<Value*>(lent_.value.get()); }
 
    private:
     workspace& from_;
-    std::shared_ptr<void> value_;
+    lendable lent_;
   };
 
  private:
-  template <class Saved> static constexpr char type_of = 0;  // its address tells types apart
-  struct any_saved {
-    void const* type;
-    std::shared_ptr<void> value;
-  };
-  template <class Saved> std::shared_ptr<void> take_saved() {
-    for (auto& candidate : free_saved_)
-      if (candidate.type == &type_of<Saved>) {
-        std::swap(candidate, free_saved_.back());
-        auto found = std::move(free_saved_.back().value);
-        free_saved_.pop_back();
-        return found;
-      }
-    free_saved_.reserve(std::size_t(++owned_saved_));
-    return std::make_shared<Saved>();
-  }
-
-  std::unique_ptr<panel_matrix<T>> take(std::int64_t features) {
+  template <class Value> static constexpr char type_of = 0;  // its address tells types apart
+  template <class Value> lendable take(std::int64_t features) {
     for (auto& candidate : free_)
-      if (candidate->features() == features) {
+      if (candidate.type == &type_of<Value> && candidate.features == features) {
         std::swap(candidate, free_.back());
-        auto found = std::move(free_.back());
+        lendable found = std::move(free_.back());
         free_.pop_back();
         return found;
       }
     free_.reserve(std::size_t(++owned_));
-    return std::make_unique<panel_matrix<T>>(features, 0);
+    return {&type_of<Value>, features, std::make_shared<Value>()};
   }
 
-  std::vector<std::unique_ptr<panel_matrix<T>>> free_;
-  std::vector<any_saved> free_saved_;
-  int owned_ = 0, owned_saved_ = 0;
+  std::vector<lendable> free_;
+  int owned_ = 0;
 };
 
 enum class purpose { training, evaluation };
@@ -28648,8 +29060,8 @@ template <element T> class gradient_observer {
   call call_ = nullptr;
 };
 
-/// The same for passes whose element is not known: refers to an observer that has operator() for every
-/// element.
+/// A gradient observer for passes whose element is not known: refers to an observer that has operator() for
+/// every element.
 class any_gradient_observer {
  public:
   any_gradient_observer() = default;
@@ -28690,18 +29102,17 @@ template <element T> struct pass {
   gradient_observer<T> weight_gradients = {};
 
   std::int64_t tokens() const { return sequences.tokens(); }
-  typename nn::workspace<T>::loan borrow(std::int64_t features) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens());
+  using activation_loan = typename nn::workspace<T>::template loan<panel_matrix<T>>;
+  activation_loan borrow(std::int64_t features) const { return borrow(features, tokens()); }
+  activation_loan borrow(std::int64_t features, std::int64_t tokens) const {
+    return activation_loan(workspace, features, tokens);
   }
-  typename nn::workspace<T>::loan borrow(std::int64_t features, std::int64_t tokens) const {
-    return typename nn::workspace<T>::loan(workspace, features, tokens);
-  }
-  template <class Saved> typename nn::workspace<T>::template saved_loan<Saved> borrow_saved() const {
-    return typename nn::workspace<T>::template saved_loan<Saved>(workspace);
+  template <class Saved> typename nn::workspace<T>::template loan<Saved> borrow_saved() const {
+    return typename nn::workspace<T>::template loan<Saved>(workspace);
   }
 };
 
-/// The arguments of a model whose element is not known, besides its batch: those of its passes.
+/// The arguments of the passes of a model whose element is not known.
 struct any_pass {
   context& ctx;
   nn::purpose purpose = nn::purpose::training;
@@ -28714,13 +29125,6 @@ struct any_pass {
     return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
   }
 };
-
-/// Resizes an activation that a layer saves. Allocates only to grow.
-template <element T> void fit(panel_matrix<T>& x, std::int64_t features, std::int64_t tokens) {
-  if (x.features() != features) x = panel_matrix<T>(features, tokens);
-  x.resize(tokens);
-}
-template <element T> void fit(token_vector<T>& x, std::int64_t tokens) { x.resize(tokens); }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -28758,6 +29162,9 @@ template <element T> class destination {
     return statements(when(to_ && !plus_, [&] { return *to_ = value; }),
                       when(to_ && plus_, [&] { return *to_ = *plus_ + value; }));
   }
+
+  /// This destination if the condition holds, else none.
+  destination only_if(bool wanted) const { return {wanted ? to_ : nullptr, plus_}; }
 
   /// Throws shape_error if the result would overwrite an activation that is still read after it is written.
   void require_apart(char const* layer, panel_matrix<T> const& x, panel_matrix<T> const& dy) const {
@@ -28800,7 +29207,7 @@ struct attention_heads {
 
   /// Heads of queries for each of keys.
   int group() const { return queries / keys; }
-  /// Those in qkv.
+  /// Heads of queries, keys and values in qkv.
   int all() const { return queries + 2 * keys; }
 };
 
@@ -28849,9 +29256,9 @@ enum class mask { bidirectional, causal };
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: those of its sequence that `order` says, and of these, if there are patterns,
-/// only those in blocks of 64 x 64 positions that the pattern of its head stores (Child et al. 2019, Beltagy
-/// et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
+/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
+/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens
@@ -29113,9 +29520,7 @@ template <class T, engine By, class Score> struct attention_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -29246,9 +29651,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
   }
 };
 
-template <class T, class Score>
-struct [[nodiscard(
-    "a statement computes nothing until it is given to run(context, …)")]] attention_backward_statement {
+template <class T, class Score> struct TESSERA_STATEMENT attention_backward_statement {
   using statement_tag = void;
   using sum = accumulator_t<T>;
   attention_shape<T, Score> shape;
@@ -29324,9 +29727,9 @@ auto attention(panel_matrix<T> const& qkv, sequences const& layout, attention_he
   return statement;
 }
 
-/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and
-/// what `attention` computed. That by the parameters of a learned score functor is added to dparameters: for
-/// head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
+/// dqkv, the gradient of a loss by qkv and as large, from dy (hidden, tokens), its gradient by y, and the
+/// results of `attention`. The gradient by the parameters of a learned score functor is added to dparameters:
+/// for head h, the numbers h n … (h + 1) n - 1 of n = score.parameters() for each; if nobody wants it, null.
 /// Throws shape_error. All are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
@@ -29351,6 +29754,7 @@ auto attention_backward(panel_matrix<T> const& qkv, panel_matrix<T> const& y,
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string_view>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -29423,14 +29827,22 @@ struct model_size {
     increase(copied_bytes, bytes);
     return *this;
   }
-  /// Adds activations that are saved from forward to backward.
-  model_size& keeps(std::int64_t features, std::int64_t count = 1) {
-    increase(saved_values, detail::product(round_up<std::int64_t>(features, granule), count));
+  /// Adds `count` activations that are saved from forward to backward. They have no tokens here.
+  template <element E> model_size& keeps(panel_matrix<E> const& unfilled, std::int64_t count = 1) {
+    increase(saved_values,
+             detail::product(unfilled.padded_features(), std::int64_t(sizeof(E)) / element_bytes, count));
     return *this;
   }
-  /// Adds numbers of the accumulator for each token.
-  model_size& keeps_sums(std::int64_t count) {
-    increase(saved_values, detail::product(count, accumulator_bytes / element_bytes));
+  /// Adds a number for each token.
+  template <element E> model_size& keeps(token_vector<E> const&) {
+    increase(saved_values, std::int64_t(sizeof(E)) / element_bytes);
+    return *this;
+  }
+  /// Adds the parts of a `saved`, without the parts that stand apart: see nn/saved.hpp. A part of the layer
+  /// counts its own saved values.
+  template <detail::has_parts Saved> model_size& keeps(Saved const& unfilled) {
+    keep_each each{*this};
+    Saved::parts(each, unfilled);
     return *this;
   }
   /// Adds activations that backward borrows together, and holds while its parts borrow.
@@ -29495,6 +29907,13 @@ struct model_size {
 
  private:
   using lent = std::map<std::int64_t, std::int64_t>;  // number of features → activations
+  struct keep_each {
+    model_size& size;
+    template <class Part> void operator()(std::string_view, Part const& unfilled) {
+      if constexpr (requires { typename Part::tensor_tag; }) size.keeps(unfilled);
+    }
+    void apart(std::string_view, auto const&) {}
+  };
 
   static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
   lent lent_in_all() const {
@@ -29516,6 +29935,88 @@ struct model_size {
   lent lent_, lent_to_parts_;
   std::int64_t recomputed_values = 0;  // for each token: saved values in borrowed memory
 };
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/linear_like.hpp
+#ifndef TESSERA_SINGLE_NN_LINEAR_LIKE
+#define TESSERA_SINGLE_NN_LINEAR_LIKE
+#include <concepts>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// A layer y = A x + b that stands wherever a linear may: in mlp, gated_mlp, multi_head_attention, the layers
+/// in nn/slimmable.hpp, and in a transformer_block of these. A is W (out, in), or a matrix made of it:
+/// W in 8 bits (quantised_linear), the greatest of its elements (nm_linear), W + U D (LoRA, in
+/// docs/guide/3_layers.md). Layers around it take its statements and expressions into runs of their own, and
+/// do not look at its parameters.
+///
+/// Types:
+///   value_type   the element of activations
+///   block        of W
+///   parts, gradients, saved   as of every layer; `saved` is an empty struct if backward needs x alone
+/// How it is made:
+///   size(out, in, density, bias)                 its model_size
+///   random(out, in, density, bias, seed, name)   zeros on a random pattern, whose key is the name of the
+///                                                weight in the model
+///   inputs(), outputs(features)                  in, and out
+///   plain()                                      the linear layer of W and b, which files of models fill
+/// What a forward takes from it, as from every layer of two halves:
+///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
+///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression
+///   value(x, s)           the expression of y, once they are computed; x may be an expression
+/// What a backward takes:
+///   input_gradient(dy)    the expression Aᵀ dy, of the parameters alone
+///   bias_gradient(dy, g)  the statement db += Σ dy, or none: for a run that has dy at hand
+///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own,
+///                                         if any_wanted(g)
+/// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
+/// all.
+template <class Layer>
+concept linear_like = requires(
+    Layer& layer, Layer const& l, panel_matrix<typename Layer::value_type> const& x,
+    destination<typename Layer::value_type> y, typename Layer::saved& s, typename Layer::saved const& filled,
+    typename Layer::gradients& g, pass<typename Layer::value_type> const& p, std::int64_t count,
+    double density, bias_term bias, std::uint64_t seed, parameter_name const& name) {
+  typename Layer::block;
+  requires detail::has_parts<Layer>;
+  { Layer::size(count, count, density, bias) } -> std::same_as<model_size>;
+  { Layer::random(count, count, density, bias, seed, name) } -> std::same_as<Layer>;
+  { l.inputs() } -> std::same_as<std::int64_t>;
+  { l.outputs(count) } -> std::same_as<std::int64_t>;
+  { layer.plain().weight(count, count) };
+  { layer.plain().bias[count] };
+  { l.unfilled() } -> std::same_as<typename Layer::saved>;
+  { l.prepare(x, s, p) } -> runnable;
+  { l.value(x, filled) } -> expression;
+  { l.input_gradient(x) } -> expression;
+  { l.bias_gradient(x, g) } -> runnable;
+  l.add_weight_gradient(x, x, g, p, filled);
+  l.forward(x, y, s, p);
+  l.backward(x, filled, x, y, g, p);
+};
+
+/// The error of a layer that is made of linear layers for a type that is none, or of another element.
+template <class Layer, element T> constexpr void require_linear_like() {
+  static_assert(linear_like<Layer>,
+                "a layer Linear stands for nn::linear: it has what the concept nn::linear_like lists");
+  if constexpr (linear_like<Layer>)
+    static_assert(std::same_as<typename Layer::value_type, T>,
+                  "a layer Linear has the element of the layer around it");
+}
+
+/// The backward of a linear_like layer, out of its members: dx = Aᵀ dy, and gradients.
+///   name   of the layer, for errors
+template <class Layer, element T>
+void linear_backward(char const* name, Layer const& layer, panel_matrix<T> const& x,
+                     typename Layer::saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                     typename Layer::gradients& g, pass<T> const& p) {
+  dx.require_apart(name, x, dy);
+  run(p.ctx, layer.bias_gradient(dy, g), dx = layer.input_gradient(dy));
+  if (any_wanted(g)) layer.add_weight_gradient(dy, x, g, p, s);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -29571,10 +30072,18 @@ template <element T, class Block> struct linear {
             with_bias};
   }
 
+  std::int64_t inputs() const { return weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return weight.rows(); }
+  /// This layer: of layers that are made of it, the one of W and b.
+  linear& plain() { return *this; }
+  linear const& plain() const { return *this; }
 
+  saved unfilled() const { return {}; }
+  template <class X> auto prepare(X const&, saved&, pass<T> const&) const { return statements(); }
   /// The expression W x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const { return weight * converted<T>(x) + bias; }
+  template <class X> auto value(X const& x, saved const& = {}) const {
+    return weight * converted<T>(x) + bias;
+  }
 
   template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
     run(p.ctx, y = value(x));
@@ -29585,28 +30094,106 @@ template <element T, class Block> struct linear {
   /// dx = Wᵀ dy, dW += dy xᵀ at the blocks of W, db += Σ dy
   void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
-  /// dW += dy xᵀ at the blocks of W; the observer of the pass is called.
+  /// dW += dy xᵀ at the blocks of W, if it is wanted; the observer of the pass is then called.
   static void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                  pass<T> const& p);
+                                  pass<T> const& p, saved const& = {});
   /// The statement db += Σ dy, best run beside statements on the panels of dy.
   auto bias_gradient(panel_matrix<T> const& dy, gradients& g) const {
-    return when(has_bias == bias_term::present, [&] { return g.bias += sum_tokens(dy); });
+    return when(has_bias == bias_term::present && is_wanted(g.bias),
+                [&] { return g.bias += sum_tokens(dy); });
   }
 };
 
 template <element T, class Block>
-void linear<T, Block>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
+void linear<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                 destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("linear", x, dy);
-  run(p.ctx, bias_gradient(dy, g), dx = input_gradient(dy));
-  add_weight_gradient(dy, x, g, p);
+  linear_backward("linear", *this, x, s, dy, dx, g, p);
 }
 
 template <element T, class Block>
 void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                                           pass<T> const& p) {
+                                           pass<T> const& p, saved const&) {
+  if (!is_wanted(g.weight)) return;
   run(p.ctx, g.weight += sampled(dy * transposed(x)));
   if (p.weight_gradients) p.weight_gradients(p.ctx, &g.weight, dy, x);
+}
+
+static_assert(linear_like<linear<float, block_shape<16>>>);
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/saved.hpp
+#ifndef TESSERA_SINGLE_NN_SAVED
+#define TESSERA_SINGLE_NN_SAVED
+#include <cstdint>
+#include <type_traits>
+
+// A layer's `saved` lists its tensors once, as the layer lists its parameters:
+//
+//   struct saved {
+//     panel_matrix<T> z, counted;
+//     typename layer_norm<T>::saved norm;
+//     static void parts(auto& each, auto&... of) {
+//       each("z", of.z...);                    // a tensor of all tokens
+//       each("norm", of.norm...);              // of a layer whose `prepare` this layer runs
+//       each.apart("counted", of.counted...);  // a part that its own layer fits, or that is of other tokens
+//     }
+//   };
+//   saved unfilled() const { return {{hidden(), 0}}; }
+//
+// `unfilled` is a `saved` of no tokens: its activations have their features, and no memory. From both follow
+// the memory for any number of tokens (fit), the bytes that a forecast counts (model_size::keeps), and the
+// treatment of saved values of any kind by a layer around it (for_each_saved).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+
+struct fit_parts {
+  static constexpr bool visits_apart = false;
+  std::int64_t tokens;
+  template <class Tensor> void parameter(parameter_name const&, Tensor& part, Tensor const& unfilled) const {
+    if constexpr (Tensor::laid_over == domain::panels)
+      fit(part, unfilled.features(), tokens);
+    else if constexpr (Tensor::laid_over == domain::tokens)
+      fit(part, tokens);
+    else
+      part = unfilled;
+  }
+};
+
+template <class Visit> struct visit_saved {
+  static constexpr bool visits_apart = true;
+  Visit& visit;
+  void parameter(parameter_name const& name, auto& part) const { visit(name, part); }
+  void lists(auto&) const {}
+};
+
+}  // namespace detail
+
+/// Calls visit(name, tensor) for every tensor that a layer has saved: panel_matrix, token_vector or
+/// feature_vector.
+template <class Saved, class Visit> void for_each_saved(Saved& of, Visit&& visit) {
+  detail::visit_saved<std::remove_reference_t<Visit>> action{visit};
+  detail::walk(parameter_name(), action, of);
+}
+
+/// Gives the parts of a `saved` the features of an unfilled one and `tokens` tokens; parts that stand apart
+/// stay as they are. A vector of features is copied. Allocates only to grow.
+template <class Saved>
+  requires(detail::has_parts<Saved> || std::is_empty_v<Saved>)
+void fit(Saved& s, std::type_identity_t<Saved> const& unfilled, std::int64_t tokens) {
+  detail::fit_parts action{tokens};
+  detail::walk(parameter_name(), action, s, unfilled);
+}
+
+/// Forward of a layer that has `prepare` and `value`: y = value(x, s), after the statements of `prepare`.
+template <element T, class Layer>
+void forward_by_value(Layer const& layer, panel_matrix<T> const& x, destination<T> y,
+                      typename Layer::saved& s, pass<T> const& p) {
+  fit(s, layer.unfilled(), x.tokens());
+  run(p.ctx, layer.prepare(x, s, p), y = layer.value(x, s));
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -29623,8 +30210,8 @@ void linear<T, Block>::add_weight_gradient(panel_matrix<T> const& dy, panel_matr
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// How a density is shared out over several weights: the same for each, or after Erdős and Rényi, so that
-/// every row and column has about as many stored blocks and small weights are denser.
+/// How a density is shared out over several weights: one for all, or after Erdős and Rényi, so that every row
+/// and column has about as many stored blocks and small weights are denser.
 enum class density_distribution { uniform, erdos_renyi };
 
 struct matrix_shape {
@@ -29633,9 +30220,9 @@ struct matrix_shape {
 
 /// The densities of weights that together store `density` of their elements: of each
 ///   min(1, ε (rows + cols) ÷ (rows · cols))
-/// (Mocanu et al. 2018, equation 3), with ε solved again without those that are dense (Evci et al. 2020, §3,
-/// where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error unless
-/// density is in (0, 1].
+/// (Mocanu et al. 2018, equation 3), with ε solved again without the weights that become dense (Evci et al.
+/// 2020, §3, where matrices have the same densities by "ERK"). Blocks change nothing. Throws option_error
+/// unless density is in (0, 1].
 std::vector<double> erdos_renyi_densities(std::span<matrix_shape const> weights, double density);
 
 #ifdef TESSERA_BODY
@@ -29732,8 +30319,8 @@ struct transformer_config {
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
   }
 
-  /// That of a weight (rows, cols). Together those of queries, keys and values, of the output and of an MLP
-  /// have the `density` of the configuration.
+  /// The density of a weight (rows, cols). Together the weights of queries, keys and values, of the output
+  /// and of an MLP have the `density` of the configuration.
   double density_of(std::int64_t rows, std::int64_t cols) const {
     if (densities == density_distribution::uniform || density == 1) return density;
     const matrix_shape all[] = {
@@ -29842,8 +30429,8 @@ template <class T> struct rotary_body {
   void describe(tile const& t, task_description& d) const {
     const range h = part_of(heads, t.part, t.parts);
     const std::int64_t size = positions->head_size();
-    d.write(part_of_panel<T>(x.owner, place_of(x, t), h.first * size, h.last * size,
-                             tokens_of(t.index, layout->tokens())));
+    d.write(
+        part_of_panel<T>(x, t.index, h.first * size, h.last * size, tokens_of(t.index, layout->tokens())));
     d.read(d.writes.back());
   }
 
@@ -29861,8 +30448,7 @@ template <class T> struct rotary_body {
   }
 };
 
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] rotary_statement {
+template <class T> struct TESSERA_STATEMENT rotary_statement {
   using statement_tag = void;
   panel_matrix<T>* qkv;
   sequences const* layout;
@@ -29941,17 +30527,18 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y = W₂ softmax(Q Kᵀ / √d) V + b₂ with (Q, K, V) = W₁ x + b₁, head by head (Vaswani et al. 2017, §3.2.2).
 ///   x, y (features, tokens)   W₁ ((queries + 2 keys) d, features)   W₂ (features, queries d), of heads of d
-///   Score   changes the scores before the softmax. One with members lists parts, as a layer does: its
-///   numbers
-///           are settings. A learned one has its parameters in the vector `table`, and is its own kind of
-///           gradients.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+///   Score   changes the scores before the softmax. One with members lists parts, as a layer does; numbers
+///           among them are settings. A learned one has its parameters in the vector `table`, and is its own
+///           kind of gradients.
+///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, it sees only what visible_keys says. A
-/// checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards. Rotary
-/// positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks (visible_keys).
+/// A checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards.
+/// Rotary positions, if any, rotate Q and K.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
+  static_assert((require_linear_like<Linear, T>(), true));
+
   Linear qkv, out;
   attention_heads heads = 1;
   mask seen = mask::causal;
@@ -29962,6 +30549,11 @@ struct multi_head_attention {
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
     panel_matrix<accumulator_t<T>> log_sums;
+    typename Linear::saved of_qkv, of_out;
+    static void parts(auto& each, auto&... of) {
+      each("qkv", of.qkv...), each("mixed", of.mixed...), each("log_sums", of.log_sums...);
+      each("of_qkv", of.of_qkv...), each("of_out", of.of_out...);
+    }
   };
   using gradients = multi_head_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
@@ -29991,9 +30583,7 @@ struct multi_head_attention {
     model_size size = model_size::of<T>()
                           .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
                           .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(qkv)
-                          .keeps(features)                                        // mixed
-                          .keeps_sums(round_up<std::int64_t>(of.heads, granule))  // log_sums
+                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
                           .lends(features)  // the gradients of mixed and qkv
                           .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
@@ -30014,25 +30604,39 @@ struct multi_head_attention {
       made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
     return made;
   }
-  std::int64_t outputs(std::int64_t) const { return out.weight.rows(); }
+  std::int64_t outputs(std::int64_t) const { return out.outputs(out.inputs()); }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.qkv, qkv.weight.rows(), tokens);
-    fit(s.mixed, out.weight.cols(), tokens);
-    fit(s.log_sums, heads.queries, tokens);
+  saved unfilled() const {
+    return {{qkv.outputs(qkv.inputs()), 0},
+            {out.inputs(), 0},
+            {heads.queries, 0},
+            qkv.unfilled(),
+            out.unfilled()};
   }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(s.qkv = qkv.value(x),
+    return statements(prepare_heads(x, s, p), out.prepare(s.mixed, s.of_out, p));
+  }
+  /// The results of the heads, s.mixed.
+  template <class X> auto prepare_heads(X const& x, saved& s, pass<T> const& p) const {
+    return statements(qkv.prepare(x, s.of_qkv, p), s.qkv = qkv.value(x, s.of_qkv),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
                       attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
   }
-  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed); }
+  template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed, s.of_out); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
-  /// From the gradient of `mixed` on.
+  /// Whether gradients are wanted of parameters that `mixed` follows from, and the backward that computes
+  /// them and dx, from the gradient of `mixed` on.
+  static bool wants_heads(gradients const& g) {
+    if constexpr (learned_score_functor<Score>)
+      if (is_wanted(g.score.table)) return true;
+    return any_wanted(g.qkv);
+  }
   void backward_of_heads(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dmixed,
                          destination<T> dx, gradients& g, pass<T> const& p) const;
 
@@ -30050,20 +30654,14 @@ struct multi_head_attention {
 };
 
 template <element T, class Block, score_functor Score, class Linear>
-void multi_head_attention<T, Block, Score, Linear>::forward(panel_matrix<T> const& x, destination<T> y,
-                                                            saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, score_functor Score, class Linear>
 void multi_head_attention<T, Block, Score, Linear>::backward(panel_matrix<T> const& x, saved const& s,
                                                              panel_matrix<T> const& dy, destination<T> dx,
                                                              gradients& g, pass<T> const& p) const {
   require_forward("multi_head_attention", s.mixed.tokens(), dy.tokens());
-  const auto dmixed = p.borrow(out.weight.cols());
-  out.backward(s.mixed, {}, dy, *dmixed, g.out, p);
-  backward_of_heads(x, s, *dmixed, dx, g, p);
+  const auto dmixed = p.borrow(out.inputs());
+  const bool goes_on = dx || wants_heads(g);
+  out.backward(s.mixed, s.of_out, dy, destination<T>(*dmixed).only_if(goes_on), g.out, p);
+  if (goes_on) backward_of_heads(x, s, *dmixed, dx, g, p);
 }
 
 template <element T, class Block, score_functor Score, class Linear>
@@ -30072,14 +30670,15 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
                                                                       panel_matrix<T> const& dmixed,
                                                                       destination<T> dx, gradients& g,
                                                                       pass<T> const& p) const {
-  const auto dqkv = p.borrow(qkv.weight.rows());
+  const auto dqkv = p.borrow(s.qkv.features());
   feature_vector<accumulator_t<T>>* dscore = nullptr;
-  if constexpr (learned_score_functor<Score>) dscore = &g.score.table;
+  if constexpr (learned_score_functor<Score>)
+    if (is_wanted(g.score.table)) dscore = &g.score.table;
   run(p.ctx,
       attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
                          dscore),
       when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
-  qkv.backward(x, {}, *dqkv, dx, g.qkv, p);
+  qkv.backward(x, s.of_qkv, *dqkv, dx, g.qkv, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -30146,6 +30745,7 @@ template <element T, class... Layer> struct sequence {
   struct saved {
     std::tuple<typename Layer::saved...> layers;
     std::array<panel_matrix<T>, count - 1> between;  // result of layer i, input of layer i + 1
+    static void parts(auto& each, auto&... of) { each("", of.layers...), each("between", of.between...); }
   };
   using gradients = sequence<accumulator_t<T>, typename Layer::gradients...>;
 
@@ -30179,10 +30779,16 @@ template <element T, class... Layer> struct sequence {
       layer.backward(x, std::get<Index>(s.layers), dy, dx, std::get<Index>(g.layers), p);
     } else {
       const auto between = p.borrow(s.between[Index - 1].features(), dy.tokens());
-      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy, *between, std::get<Index>(g.layers),
-                     p);
-      backward_from<Index - 1>(x, s, *between, dx, g, p);
+      const bool goes_on = dx || any_wanted_below<Index>(g);
+      layer.backward(s.between[Index - 1], std::get<Index>(s.layers), dy,
+                     destination<T>(*between).only_if(goes_on), std::get<Index>(g.layers), p);
+      if (goes_on) backward_from<Index - 1>(x, s, *between, dx, g, p);
     }
+  }
+  template <std::size_t Index> static bool any_wanted_below(gradients const& g) {
+    return [&]<std::size_t... Below>(std::index_sequence<Below...>) {
+      return (any_wanted(std::get<Below>(g.layers)) || ...);
+    }(std::make_index_sequence<Index>());
   }
 };
 
@@ -30206,7 +30812,7 @@ void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::sav
   if constexpr (requires { layer.recompute(x, s, p); }) {
     layer.recompute(x, s, p);
   } else if constexpr (requires { layer.prepare(x, s, p); }) {
-    layer.resize(s, x.tokens());
+    fit(s, layer.unfilled(), x.tokens());
     run(p.ctx, layer.prepare(x, s, p));
   } else {
     const auto y = p.borrow(layer.outputs(x.features()), x.tokens());
@@ -30247,18 +30853,21 @@ void recomputed<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, s
 template <element T, class Layer>
 void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy,
                                     destination<T> dx, gradients& g, pass<T> const& p) const {
+  if (!dx && !any_wanted(g.layer)) return;
   const auto s = p.template borrow_saved<typename Layer::saved>();
   nn::recompute(layer, x, *s, p);
   layer.backward(x, *s, dy, dx, g.layer, p);
 }
 
-/// Consecutive layers, held by reference. Input and output have equally many features.
+/// Consecutive layers, held by reference. Input and output have equally many features. A backward ends at the
+/// lowest layer of which something is wanted.
 template <element T, class Layer> struct layer_range {
   std::span<Layer const> layers;
 
   struct saved {
     std::vector<typename Layer::saved> layers;
     std::vector<panel_matrix<T>> between;  // result of layer i, input of layer i + 1
+    static void parts(auto& each, auto&... of) { each("", of.layers...), each("between", of.between...); }
   };
   using gradients = std::span<typename Layer::gradients>;
 
@@ -30299,14 +30908,17 @@ void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T
 template <element T, class Layer>
 void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                      destination<T> dx, gradients g, pass<T> const& p) const {
+  std::size_t lowest = 0;
+  while (!dx && lowest < g.size() && !any_wanted(g[lowest])) ++lowest;
+  if (lowest == g.size()) return;
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (std::size_t i = layers.size() - 1; i > 0; --i) {
+  for (std::size_t i = layers.size() - 1; i > lowest; --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
     above = &below;
   }
-  layers[0].backward(x, s.layers[0], *above, dx, g[0], p);
+  layers[lowest].backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx, g[lowest], p);
 }
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
@@ -30319,6 +30931,7 @@ template <element T, class Layer> struct stack {
     typename layer_range<T, Layer>::saved kept;
     std::vector<panel_matrix<T>> inputs;  // of all segments but the first
     int segments = -1;                    // in forward; -1: before it
+    static void parts(auto& each, auto&... of) { each("", of.kept...), each("inputs", of.inputs...); }
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
@@ -30328,9 +30941,10 @@ template <element T, class Layer> struct stack {
                          std::int64_t segments = 0) {
     require_segments(segments, layers);
     model_size size = model_size::of<T>();
-    if (segments == 0) return size.part(layer, layers).keeps(features, layers - 1).lends(features, 2);
-    return size.recomputed_part(model_size(layer).keeps(features), layers, ceil_div(layers, segments))
-        .keeps(features, segments - 1)
+    const panel_matrix<T> between(features, 0);
+    if (segments == 0) return size.part(layer, layers).keeps(between, layers - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(layers, segments))
+        .keeps(between, segments - 1)
         .lends(features, 4);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
@@ -30390,11 +31004,15 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
   if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (int i = segments - 1; i >= 0; --i) {
+  const auto wanted_from = [&](int i) {
+    return dx || any_wanted(std::span<typename Layer::gradients const>(g.layers).first(first_of(i)));
+  };
+  for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
     segment(i).recompute(input(x, s, i), *again, p);
-    segment(i).backward(input(x, s, i), *again, *above, i > 0 ? destination<T>(below) : dx,
+    segment(i).backward(input(x, s, i), *again, *above,
+                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
                         std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
     above = &below;
   }
@@ -30425,35 +31043,36 @@ template <class Value, class Block>
 touched_bytes table_row(operand const& table, int block_cols, range some, std::int64_t id) {
   const std::int64_t at =
       (id / Block::rows * block_cols + some.first) * Block::elements + id % Block::rows * Block::cols;
-  return {table.owner, table.at + std::uintptr_t(at) * sizeof(Value),
-          Block::cols * std::int64_t(sizeof(Value)), some.size(),
-          Block::elements * std::int64_t(sizeof(Value))};
+  touched_bytes row = elements_of<Value>(table, 0, at, Block::cols);
+  row.count = some.size(), row.stride = Block::elements * std::int64_t(sizeof(Value));
+  return row;
 }
 
 /// y(:, t) = or += a row of a table. A tile is a panel of y, or a range of its block columns in the table.
 template <class T, class Value, class Block> struct row_gathering_body {
-  operand y, table;
-  std::int64_t features, tokens;
+  panels_to<T> y;
+  operand table;
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
 
-  void compute(tile const& t) const noexcept {
-    const range l = part_of(block_cols, t.part, t.parts);
+  panels_to<T> const& destination() const { return y; }
+  range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
+  range features_of(tile const& t) const {
+    const auto [first, last] = columns_of(t);
+    return {first * Block::cols, int(std::min<std::int64_t>(y.features, last * Block::cols))};
+  }
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range l = columns_of(t);
     kernels::embedding<simd::native, T, Block>::gather(
-        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, tokens),
-        accumulates, t.address<T>(y), features, l.first, l.last);
+        t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
+        accumulates, panel, y.features, l.first, l.last);
   }
   void describe(tile const& t, task_description& d) const {
-    const range l = part_of(block_cols, t.part, t.parts);
-    const int live = tokens_of(t.index, tokens);
-    for (int i = 0; i < live; ++i)
-      read_once(d, table_row<Value, Block>(table, block_cols, l, ids[t.index * panel_tokens + i]));
-    const touched_bytes panel =
-        part_of_panel<T>(y.owner, place_of(y, t), std::int64_t(l.first) * Block::cols,
-                         std::min<std::int64_t>(features, std::int64_t(l.last) * Block::cols), live);
-    d.write(panel);
-    if (accumulates) d.read(panel);
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
+      read_once(d,
+                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
 
@@ -30481,7 +31100,7 @@ template <class T, class Value, class Block> struct row_scattering_body {
       d.read(d.writes.back());
     }
     for (std::int64_t panel = 0; panel * panel_tokens < tokens; ++panel)
-      d.read(part_of_panel<T>(y.owner, y.at + y.stride * std::size_t(panel), column * Block::cols,
+      d.read(part_of_panel<T>(y, panel, column * Block::cols,
                               std::min<std::int64_t>(features, (column + 1) * Block::cols),
                               tokens_of(panel, tokens)));
   }
@@ -30495,33 +31114,31 @@ enum class token_move : std::uint8_t {
 
 /// Moves tokens. A tile is a panel of the result, or a range of its granules.
 template <class T> struct token_choice_body {
-  operand to, from;
-  std::int64_t features, tokens;  // of the result
+  panels_to<T> to;
+  operand from;
   std::int32_t const* positions;
   std::int64_t count;
   token_move move;
 
-  range rows(tile const& t) const {
-    const range granules = part_of(int(ceil_div<std::int64_t>(features, granule)), t.part, t.parts);
-    return {granules.first * granule, int(std::min<std::int64_t>(features, granules.last * granule))};
-  }
-  std::int64_t stride() const { return round_up<std::int64_t>(features, granule) * panel_tokens; }
+  panels_to<T> const& destination() const { return to; }
+  range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
+  std::int64_t stride() const { return round_up<std::int64_t>(to.features, granule) * panel_tokens; }
 
-  void compute(tile const& t) const noexcept {
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+  void compute_at(tile const& t, T* panel) const noexcept {
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     T const* const source = t.address<T const>(from, 0);
     if (move == token_move::scatter)
-      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live,
-                              t.address<T>(to), f.first, f.last);
+      kernels::scatter_tokens(source, stride(), positions, count, t.index * panel_tokens, live, panel,
+                              f.first, f.last);
     else
-      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, t.address<T>(to),
-                             f.first, f.last);
+      kernels::gather_tokens(source, stride(), positions + t.index * panel_tokens, live, panel, f.first,
+                             f.last);
   }
   void describe(tile const& t, task_description& d) const {
     constexpr int group = element_traits<T>::features_a_lane;
-    const range f = rows(t);
-    const int live = tokens_of(t.index, tokens);
+    const range f = features_of(t);
+    const int live = tokens_of(t.index, to.tokens);
     const std::int64_t first = t.index * panel_tokens;
     const auto read = [&](std::int64_t token) {
       const std::int64_t at =
@@ -30535,7 +31152,6 @@ template <class T> struct token_choice_body {
     } else {
       for (int i = 0; i < live; ++i) read(positions[first + i]);
     }
-    d.write(part_of_panel<T>(to.owner, place_of(to, t), f.first, f.last, live));
   }
 };
 
@@ -30556,8 +31172,7 @@ void require_table(const char* operation, block_sparse_matrix<Value, Block> cons
   require_indices(operation, "rows in the table", ids, table.rows());
 }
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] gathered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_rows {
   static_assert(std::is_same_v<accumulator_t<T>, accumulator_t<Value>>,
                 "the table and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
   using statement_tag = void;
@@ -30575,14 +31190,14 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     step_draft s("gather", cut::panels);
     s.tiles = int(y->panels());
     s.most_parts = table->pattern().block_cols();
-    const operand to = s.writes(by_panel(*y)), from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, y->features(), y->tokens(), ids.data(),
-                                                 s.most_parts, accumulates});
+    const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
+    const operand from = s.reads(all_of(*table));
+    p.add(s,
+          to.finished(row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates}));
   }
 };
 
-template <class T, class Value, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] scattered_rows {
+template <class T, class Value, class Block> struct TESSERA_STATEMENT scattered_rows {
   static_assert(
       std::is_same_v<Value, accumulator_t<T>>,
       "the table that tokens are summed into has the accumulator type: float for those of two bytes");
@@ -30605,8 +31220,7 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
   }
 };
 
-template <class T>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] chosen_tokens {
+template <class T> struct TESSERA_STATEMENT chosen_tokens {
   using statement_tag = void;
   panel_matrix<T>* to;
   panel_matrix<T> const* from;
@@ -30639,9 +31253,10 @@ struct [[nodiscard("a statement computes nothing until it is given to run(contex
     step_draft s("move tokens", cut::panels);
     s.tiles = int(to->panels());
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
-    const operand written = s.writes(by_panel(*to)), read = s.reads(all_of(*from));
-    p.add(s, token_choice_body<T>{written, read, to->features(), to->tokens(), positions.data(),
-                                  std::int64_t(positions.size()), move});
+    const panels_to<T> written{s.writes(by_panel(*to)), to->features(), to->tokens()};
+    const operand read = s.reads(all_of(*from));
+    p.add(s, written.finished(token_choice_body<T>{written, read, positions.data(),
+                                                   std::int64_t(positions.size()), move}));
   }
 };
 
@@ -30765,10 +31380,16 @@ template <element T> struct cross_entropy {
   struct saved {
     token_vector<accumulator_t<T>> target, picked, largest, sum;
     bool has_gradient = false;  // forward has computed dlogits
+    static void parts(auto& each, auto&... of) {
+      each("target", of.target...), each("picked", of.picked...);
+      each("largest", of.largest...), each("sum", of.sum...);
+    }
   };
 
   /// Includes the logits, whose memory later holds their gradient.
-  static model_size size(std::int64_t classes) { return model_size::of<T>().keeps(classes).keeps_sums(4); }
+  static model_size size(std::int64_t classes) {
+    return model_size::of<T>().keeps(panel_matrix<T>(classes, 0)).keeps(saved());
+  }
 
   /// Returns the sum over these tokens divided by `count`, the number of tokens here or in all micro-batches
   /// of a step. Subtracts the largest logit first, so that exp cannot overflow.
@@ -30785,12 +31406,12 @@ template <element T> struct cross_entropy {
     if (tokens == 0) return 0;
     if (!(count > 0))
       throw option_error(message("[cross_entropy] a mean over ", count, " tokens: there must be some"));
-    for (auto* each : {&s.target, &s.picked, &s.largest, &s.sum}) fit(*each, tokens);
+    fit(s, {}, tokens);
     for (std::int64_t t = 0; t < tokens; ++t) s.target[t] = accumulator_t<T>(targets[std::size_t(t)]);
 
     const auto scores = named<"logits">(logits);
     const auto one_hot = apply<ops::equal>(feature_number(), s.target);
-    const auto shifted = apply<ops::decay>(logits - s.largest);
+    const auto shifted = apply<ops::exponential_of_negative>(logits - s.largest);
     const double slope = p.loss_scale / count;
     const auto scale = local(slope / s.sum);
     // In one run, so that a panel stays in the cache.
@@ -30967,20 +31588,244 @@ TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int6
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/visible_blocks.hpp
-#ifndef TESSERA_SINGLE_NN_VISIBLE_BLOCKS
-#define TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+// ---- tessera/statements/following.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_FOLLOWING
+#define TESSERA_SINGLE_STATEMENTS_FOLLOWING
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <type_traits>
+
+// Statements by which layers follow their weights after each step: the greatest values of these, the elements
+// or blocks of them that layers compute with, and numbers of blocks. A tile is a range of block rows.
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+/// The block rows of a matrix in tiles, about equal numbers of blocks in each.
+template <class T, class Block> struct tiled_rows {
+  operand values;
+  kernels::block_index index;
+  int tiles;
+
+  tiled_rows(block_sparse_matrix<T, Block> const& of, step_draft& made, plan const& p)
+      : values(made.reads(all_of(of))), index(index_of(of.pattern())) {
+    tiles = made.tiles = std::min(index.lines(), 8 * p.workers());
+  }
+  range lines(tile const& t) const { return index.lines_of_part(int(t.index), tiles); }
+  /// The stored values of the tile.
+  std::span<T const> of(tile const& t) const {
+    const range l = lines(t);
+    return {t.address<T const>(values, 0) + index.blocks_before(l.first) * Block::elements,
+            std::size_t(index.blocks(l.first, l.last) * Block::elements)};
+  }
+  void describe(tile const& t, task_description& d) const {
+    d.read(blocks_of_lines(values, index, lines(t), Block::elements * std::int64_t(sizeof(T))));
+  }
+};
+
+/// The bits of the largest absolute value of each tile; not-a-number has the largest bits.
+template <class T, class Block> struct amax_body {
+  operand to;
+  tiled_rows<T, Block> from;
+
+  void compute(tile const& t) const noexcept {
+    std::uint32_t most = 0;
+    for (const T value : from.of(t))
+      most = std::max(most, std::bit_cast<std::uint32_t>(float(value)) & 0x7fffffffu);
+    *t.address<std::uint32_t>(to) = most;
+  }
+  void describe(tile const& t, task_description& d) const {
+    from.describe(t, d);
+    d.write({to.owner, to.at + to.stride * std::size_t(t.index), sizeof(std::uint32_t)});
+    d.operations += std::int64_t(from.of(t).size());
+  }
+};
+
+/// A number for each block, by slot.
+template <class Number, class T, class Block, class Of> struct block_numbers_body {
+  operand to;
+  tiled_rows<T, Block> from;
+  Of number_of;
+
+  void compute(tile const& t) const noexcept {
+    T const* value = from.of(t).data();
+    const range l = from.lines(t);
+    Number* const y = t.address<Number>(to, 0);
+    for (std::int64_t slot = from.index.blocks_before(l.first); slot < from.index.blocks_before(l.last);
+         ++slot, value += Block::elements)
+      y[slot] = number_of(std::span<T const, Block::elements>(value, Block::elements));
+  }
+  void describe(tile const& t, task_description& d) const {
+    from.describe(t, d);
+    d.write(blocks_of_lines(to, from.index, from.lines(t), std::int64_t(sizeof(Number))));
+    d.operations += std::int64_t(from.of(t).size());
+  }
+};
+template <class Number, class T, class Block, class Of>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] block_numbers {
+  using statement_tag = void;
+  std::span<Number> to;
+  block_sparse_matrix<T, Block> const* from;
+  Of number_of;
+
+  TESSERA_COLD void lower(plan& p) const {
+    step_draft made("numbers of blocks", cut::lines);
+    const operand y = made.writes(everything(to.data(), to.size_bytes()));
+    const tiled_rows<T, Block> rows(*from, made, p);
+    p.add(made, block_numbers_body<Number, T, Block, Of>{y, rows, number_of});
+  }
+};
+
+/// Blocks of one matrix that another stores, too.
+template <class T, class Block> struct copied_blocks_body {
+  operand to;
+  kernels::block_index index;
+  int tiles;
+  operand from;
+  kernels::block_index from_index;
+
+  range lines(tile const& t) const { return index.lines_of_part(int(t.index), tiles); }
+  void compute(tile const& t) const noexcept {
+    T* const y = t.address<T>(to, 0);
+    T const* const x = t.address<T const>(from, 0);
+    for (int i = lines(t).first; i < lines(t).last; ++i) {
+      const kernels::block_line all = from_index.line(i), some = index.line(i);
+      for (int at = 0, b = 0; b < some.count; ++b) {
+        while (all.columns[at] < some.columns[b]) ++at;
+        std::copy_n(x + (all.first + at) * Block::elements, Block::elements,
+                    y + (some.first + b) * Block::elements);
+      }
+    }
+  }
+  void describe(tile const& t, task_description& d) const {
+    constexpr std::int64_t bytes = Block::elements * std::int64_t(sizeof(T));
+    for (int i = lines(t).first; i < lines(t).last; ++i) {
+      const kernels::block_line all = from_index.line(i), some = index.line(i);
+      for (int at = 0, b = 0; b < some.count; ++b) {
+        while (all.columns[at] < some.columns[b]) ++at;
+        d.read({from.owner, from.at + std::uintptr_t((all.first + at) * bytes), bytes});
+      }
+    }
+    d.write(blocks_of_lines(to, index, lines(t), bytes));
+  }
+};
+template <class T, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] copied_blocks {
+  using statement_tag = void;
+  block_sparse_matrix<T, Block>* to;
+  block_sparse_matrix<T, Block> const* from;
+
+  TESSERA_COLD void lower(plan& p) const {
+    step_draft made("copy", cut::lines);
+    const kernels::block_index index = index_of(to->pattern());
+    made.tiles = std::min(index.lines(), 8 * p.workers());
+    const operand y = made.writes(all_of(*to)), x = made.reads(all_of(*from));
+    p.add(made, copied_blocks_body<T, Block>{y, index, made.tiles, x, index_of(from->pattern())});
+  }
+};
+
+/// The greatest elements of each group of a matrix, in N:M sparsity.
+template <class T, class Shape, class Block> struct kept_body {
+  nm_sparse_matrix<T, Shape>* to;
+  tiled_rows<T, Block> from;
+  block_sparse_matrix<T, Block> const* matrix;
+
+  range rows(tile const& t) const {
+    const range l = from.lines(t);
+    return {l.first * Block::rows,
+            int(std::min<std::int64_t>(to->rows(), std::int64_t(l.last) * Block::rows))};
+  }
+  void compute(tile const& t) const noexcept { to->keep_rows(*matrix, rows(t)); }
+  void describe(tile const& t, task_description& d) const {
+    from.describe(t, d);
+    const std::int64_t values = to->groups() * Shape::kept * std::int64_t(sizeof(T)),
+                       positions = Shape::position_bytes(to->groups());
+    const auto write = [&](void const* first, std::int64_t row) {
+      d.write({memory::user, reinterpret_cast<std::uintptr_t>(first) + std::uintptr_t(rows(t).first * row),
+               rows(t).size() * row});
+    };
+    write(to->data(), values);
+    write(to->positions().begin(), positions);
+    d.operations += rows(t).size() * matrix->cols() * (Shape::group - 1);
+  }
+};
+template <class T, class Shape, class Block>
+struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] kept_elements {
+  using statement_tag = void;
+  nm_sparse_matrix<T, Shape>* to;
+  block_sparse_matrix<T, Block> const* from;
+
+  TESSERA_COLD void lower(plan& p) const {
+    step_draft made("greatest of groups", cut::lines);
+    const tiled_rows<T, Block> rows(*from, made, p);
+    made.writes(everything(to->data(), std::size_t(to->size()) * sizeof(T)));
+    made.writes(everything(to->positions().begin(), to->positions().size()));
+    p.add(made, kept_body<T, Shape, Block>{to, rows, from});
+  }
+};
+
+}  // namespace eval
+
+/// As amax, on the threads of a context.
+template <element T, class Block> float amax(context& ctx, block_sparse_matrix<T, Block> const& of) {
+  static_assert(std::is_same_v<accumulator_t<T>, float>, "amax is that of tensors whose sums are float");
+  eval::plan p(ctx.runs_on());
+  eval::step_draft made("largest values", eval::cut::lines);
+  const eval::tiled_rows<T, Block> rows(of, made, p);
+  const eval::operand to =
+      made.writes(p.run_memory(std::size_t(made.tiles) * sizeof(std::uint32_t), sizeof(std::uint32_t)));
+  p.add(made, eval::amax_body<T, Block>{to, rows});
+  p.run(ctx);
+  const auto* const each = p.result<std::uint32_t>(to);
+  return std::bit_cast<float>(made.tiles == 0 ? 0 : *std::max_element(each, each + made.tiles));
+}
+
+/// The statement that stores number_of(values) of each stored block, by slot. `number_of` is a function of a
+/// span of its values that does not throw.
+/// Throws shape_error unless there is room for as many numbers.
+template <class Number, element T, class Block, class Of>
+auto numbers_of_blocks(std::span<Number> to, block_sparse_matrix<T, Block> const& from, Of number_of) {
+  if (std::ssize(to) != from.pattern().blocks())
+    throw shape_error(message("[numbers_of_blocks] room for ", to.size(), " numbers of ",
+                              from.pattern().blocks(), " blocks"));
+  return eval::block_numbers<Number, T, Block, Of>{to, &from, number_of};
+}
+
+/// The statement that gives `to` the values of the blocks that it stores.
+/// Throws shape_error unless `from` is of its size, and stores them too.
+template <element T, class Block>
+auto copied_blocks(block_sparse_matrix<T, Block>& to, block_sparse_matrix<T, Block> const& from) {
+  if (to.rows() != from.rows() || to.cols() != from.cols() || !stores_all(from.pattern(), to.pattern()))
+    throw shape_error(
+        "[copied_blocks] the other matrix has another size, or lacks blocks that are stored here");
+  return eval::copied_blocks<T, Block>{&to, &from};
+}
+
+/// The statement by which `to` keeps the greatest elements of `from`: as nm_sparse_matrix::keep.
+/// Throws shape_error for another size.
+template <element T, class Shape, class Block>
+auto kept(nm_sparse_matrix<T, Shape>& to, block_sparse_matrix<T, Block> const& from) {
+  detail::require_shape("nm_sparse_matrix", to.rows(), to.cols(), "source", from.rows(), from.cols(), "kept");
+  return eval::kept_elements<T, Shape, Block>{&to, &from};
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/visible_blocks.hpp
+#ifndef TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#define TESSERA_SINGLE_NN_VISIBLE_BLOCKS
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 // Layers that train more blocks than they compute with: beside the layer that is trained they keep a visible
-// one, of the same type, with the blocks that were chosen. Forward and the gradient by the input are those of
-// the visible layer; its backward is given the gradients of the trained one, so that weight gradients are
+// one, of the same type, with the blocks that were chosen. The visible layer computes forward and the
+// gradient by the input; its backward is given the gradients of the trained one, so that weight gradients are
 // sampled at all trained blocks. The visible layer is a frozen part: checkpoints keep it, with its patterns.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace detail {
@@ -30990,12 +31835,31 @@ template <class Parameter> bool is_chosen(parameter_name const& name) {
   return is_matrix<Parameter> && name.role() == parameter_role::weight;
 }
 
-/// The pattern of the `density` · (blocks of the grid) stored blocks of a matrix that are left without the
-/// least ones. Throws option_error if fewer are stored.
-///   least_of(count)   marks by slot: 1 for the `count` least blocks
-template <class Matrix, class Least>
-pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix const& of, double density,
-                        Least&& least_of) {
+/// Memory in which a layer chooses blocks, by a number for each. The layer keeps it.
+template <class Number> struct choice_room {
+  std::vector<Number> numbers;
+  weakest_room<Number> least;
+};
+
+/// Whether a pattern has the blocks of `stored` that are not marked, by slot.
+inline bool is_without(pattern const& some, pattern const& stored, std::vector<char> const& marks) {
+  std::size_t slot = 0;
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto left = some.row(i);
+    auto next = left.begin();
+    for (const std::int32_t j : stored.row(i))
+      if (!marks[slot++] && (next == left.end() || *next++ != j)) return false;
+    if (next != left.end()) return false;
+  }
+  return true;
+}
+
+/// Gives `to` the pattern of the `density` · (blocks of the grid) stored blocks of a matrix that have the
+/// greatest numbers. Allocates nothing if it has that already. Throws option_error if fewer are stored.
+///   number_of(values)   of a block, as numbers_of_blocks has it
+template <class Matrix, class Number, class Of>
+void choose_blocks(context& ctx, const char* layer, parameter_name const& name, Matrix const& of,
+                   double density, choice_room<Number>& room, Of number_of, Matrix& to) {
   pattern const& stored = of.pattern();
   const std::int64_t grid = std::int64_t{stored.block_rows()} * stored.block_cols(),
                      count = tessera::detail::blocks_at(layer, density, grid);
@@ -31004,33 +31868,27 @@ pattern greatest_blocks(const char* layer, parameter_name const& name, Matrix co
                                " blocks of ", name.text(), ", but the update pattern stores only ",
                                stored.blocks(), ": the forward density may be at most ",
                                double(stored.blocks()) / double(grid)));
-  return count == stored.blocks() ? stored
-                                  : tessera::detail::without(stored, least_of(stored.blocks() - count));
+  if (count == stored.blocks()) return to.set_pattern(stored);
+  room.numbers.resize(static_cast<std::size_t>(stored.blocks()));
+  run(ctx, numbers_of_blocks(std::span(room.numbers), of, number_of));
+  std::vector<char> const& least =
+      weakest(std::span<Number const>(room.numbers), stored.blocks() - count, room.least);
+  if (!is_without(to.pattern(), stored, least)) to.set_pattern(tessera::detail::without(stored, least));
 }
 
-/// Copies the blocks that `to` stores; drops those that `from` does not store.
-template <class Matrix> void copy_blocks(Matrix const& from, Matrix& to) {
-  bool all = true;
-  for (int i = 0; i < to.pattern().block_rows(); ++i) {
-    const auto columns = from.pattern().row(i);
-    const std::int64_t first = from.pattern().first_slot(i);
-    std::int64_t slot = to.pattern().first_slot(i);
-    auto at = columns.begin();
-    for (const std::int32_t j : to.pattern().row(i)) {
-      while (at != columns.end() && *at < j) ++at;
-      const bool found = at != columns.end() && *at == j;
-      if (found) std::ranges::copy(from.at_slot(first + (at - columns.begin())), to.at_slot(slot).begin());
-      all = all && found;
-      ++slot;
-    }
-  }
-  if (!all) to.set_pattern(to.pattern() & from.pattern());
+/// Copies the blocks that `to` stores; drops blocks that `from` does not store.
+template <class Matrix> void copy_blocks(context& ctx, Matrix const& from, Matrix& to) {
+  if (!stores_all(from.pattern(), to.pattern())) to.set_pattern(to.pattern() & from.pattern());
+  run(ctx, copied_blocks(to, from));
 }
 
 /// Copies a parameter that is visible as it is.
-template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
-  if (from.size() == to.size())
-    std::copy(from.begin(), from.end(), to.begin());
+template <class Parameter> void copy_all(context& ctx, Parameter const& from, Parameter& to) {
+  bool alike = from.size() == to.size();
+  if constexpr (is_matrix<Parameter>)
+    alike = from.rows() == to.rows() && from.cols() == to.cols() && from.pattern() == to.pattern();
+  if (alike)
+    run(ctx, to = converted(from));
   else
     to = from;
 }
@@ -31043,18 +31901,20 @@ template <class Parameter> void copy_all(Parameter const& from, Parameter& to) {
 #define TESSERA_SINGLE_NN_EDGE_POPUP
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <utility>
-#include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 namespace detail {
 
-/// Makes a layer the zeros of another one's shape; it may have had any, and allocates only for a new one.
+/// Makes a layer the zeros of another one's shape, without the tensors that are not wanted of a third; it may
+/// have had any shape, and allocates only for a new one.
 struct make_zeros : widen {
-  template <class From, class To> void parameter(parameter_name const&, From const& from, To& to) {
-    if constexpr (is_matrix<From>) {
+  template <class From, class To>
+  void parameter(parameter_name const&, From const& from, To& to, auto const& wanted) {
+    if (!is_wanted(wanted))
+      to = To();
+    else if constexpr (is_matrix<From>) {
       if (from.rows() != to.rows() || from.cols() != to.cols() || !(from.pattern() == to.pattern()))
         to = To(from.rows(), from.cols(), from.pattern());
     } else if (from.size() != to.size()) {
@@ -31062,10 +31922,17 @@ struct make_zeros : widen {
     }
     std::fill(to.begin(), to.end(), typename To::value_type{});
   }
-  template <class From, class To> void optional(parameter_name const& name, From const& from, To& to) {
-    parameter(name, from.vector, to.vector);
+  template <class From, class To>
+  void optional(parameter_name const& name, From const& from, To& to, auto const& wanted) {
+    parameter(name, from.vector, to.vector, wanted.vector);
     to.term = from.term;
   }
+  void lists(auto const& from, auto& to, auto const&) { widen::lists(from, to); }
+  void setting(parameter_name const& name, auto const& from, auto& to, auto const&) {
+    widen::setting(name, from, to);
+  }
+  using widen::setting;
+  void hyperparameter(auto const& from, auto& to, auto const&) { widen::hyperparameter(from, to); }
 };
 
 }  // namespace detail
@@ -31082,7 +31949,7 @@ template <element T, class Layer> struct edge_popup {
   Layer scores;        // trained: a score in the place of each weight, and all other parameters
   Layer weights;       // of which only the weights are used
   Layer visible;       // the weights at the chosen blocks
-  double density = 1;  // of the visible blocks in those of the grid
+  double density = 1;  // visible blocks ÷ blocks of the grid
 
   using saved = typename Layer::saved;
   using gradients = edge_popup<accumulator_t<T>, typename Layer::gradients>;
@@ -31098,7 +31965,8 @@ template <element T, class Layer> struct edge_popup {
         if (detail::is_chosen<decltype(score)>(its))
           initialise(score, distribution::he, seed, name.child("scores").text() + '.' + its.text());
     });
-    refresh(0);
+    context alone(1);
+    refresh(alone, 0);
   }
 
   static void parts(auto& each, auto&... of) {
@@ -31117,13 +31985,14 @@ template <element T, class Layer> struct edge_popup {
                 gradients& g, pass<T> const& p) const {
     const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
     detail::make_zeros action;
-    detail::walk(parameter_name(), action, weights, *of_weights);
+    detail::walk(parameter_name(), action, weights, *of_weights, std::as_const(g.scores));
     pass<T> unobserved = p;
     unobserved.weight_gradients = {};
     visible.backward(x, s, dy, dx, *of_weights, unobserved);
     for_each_parameter(
         weights,
         [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
+          if (!is_wanted(ds)) return;
           if constexpr (is_matrix<decltype(w)>)
             if (detail::is_chosen<decltype(w)>(name))
               return run(p.ctx, ds = stored_values(ds) + stored_values(dw) * stored_values(w));
@@ -31134,7 +32003,7 @@ template <element T, class Layer> struct edge_popup {
 
   /// Makes the visible layer follow the scores. Throws error if scores and weights are no longer stored at
   /// the same blocks: their patterns must not evolve.
-  void refresh(std::int64_t) {
+  void refresh(context& ctx, std::int64_t) {
     for_each_parameter(
         scores,
         [&](parameter_name const& name, auto const& score, auto const& weight, auto& to) {
@@ -31144,16 +32013,21 @@ template <element T, class Layer> struct edge_popup {
                 throw error(message("[edge_popup] the scores of ", name.text(),
                                     " have another pattern than the weights, which never change: keep their "
                                     "patterns from evolving, by a parameter group"));
-              const std::vector<double> sums = block_sums(score);
-              to.set_pattern(detail::greatest_blocks(
-                  "edge_popup", name, score, density,
-                  [&](std::int64_t count) { return weakest(std::span<double const>(sums), count); }));
-              return detail::copy_blocks(weight, to);
+              const auto sum_of = [](auto block) {
+                double sum = 0;
+                for (const auto value : block) sum += double(value);
+                return sum;
+              };
+              detail::choose_blocks(ctx, "edge_popup", name, score, density, room_, sum_of, to);
+              return detail::copy_blocks(ctx, weight, to);
             }
-          detail::copy_all(score, to);
+          detail::copy_all(ctx, score, to);
         },
         weights, visible);
   }
+
+ private:
+  detail::choice_room<double> room_;
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31191,7 +32065,7 @@ template <element T> struct embedding {
   }
   void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
                 pass<T> const& p) const {
-    run(p.ctx, scatter_rows(g.table, dy, ids));
+    if (is_wanted(g.table)) run(p.ctx, scatter_rows(g.table, dy, ids));
   }
 };
 
@@ -31245,6 +32119,10 @@ template <element T> struct sequence_head {
     panel_matrix<T> first, pooled, dropped;  // (hidden, sequences)
     panel_matrix<T> logits;                  // (classes, sequences); after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    static void parts(auto& each, auto&... of) {
+      each("first", of.first...), each("pooled", of.pooled...), each("dropped", of.dropped...);
+      each("logits", of.logits...), each("loss", of.loss...);
+    }
   };
   using gradients = sequence_head<accumulator_t<T>>;
 
@@ -31292,17 +32170,19 @@ template <element T> struct sequence_head {
     compute(top, logits, s, p);
   }
 
-  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens.
-  void backward(saved const& s, panel_matrix<T>& dtop, gradients& g, pass<T> const& p) const {
+  /// dtop, the gradient by `top`, is overwritten: it is zero but for the first tokens. It has no second term.
+  void backward(saved const& s, destination<T> dtop, gradients& g, pass<T> const& p) const {
     cross_entropy<T>::require_gradient(s.loss);
     const std::int64_t hidden = s.first.features(), count = s.first.tokens();
     const auto dpooled = p.borrow(hidden, count), dfirst = p.borrow(hidden, count);
-    const bool drops = pooled_dropout.drops(p);
-    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits, *dpooled, g.classifier, p);
+    const bool drops = pooled_dropout.drops(p), to_pooler = dtop || any_wanted(g.pooler);
+    classifier.backward(drops ? s.dropped : s.pooled, {}, s.logits,
+                        destination<T>(*dpooled).only_if(to_pooler), g.classifier, p);
+    if (!to_pooler) return;
     if (drops) run(p.ctx, *dpooled = pooled_dropout.masked(*dpooled, p));
     run(p.ctx, *dpooled = *dpooled * (1.0 - square(s.pooled)));
-    pooler.backward(s.first, {}, *dpooled, *dfirst, g.pooler, p);
-    run(p.ctx, scatter_tokens(dtop, *dfirst, s.firsts));
+    pooler.backward(s.first, {}, *dpooled, destination<T>(*dfirst).only_if(bool(dtop)), g.pooler, p);
+    if (dtop) run(p.ctx, scatter_tokens(*dtop.to(), *dfirst, s.firsts));
   }
 
  private:
@@ -31349,6 +32229,10 @@ template <element T> struct token_prediction {
     counted_tokens targets;
     panel_matrix<T> logits;  // after a training forward their gradient
     typename cross_entropy<T>::saved loss;
+    static void parts(auto& each, auto&... of) {
+      each.apart("counted", of.counted...), each.apart("logits", of.logits...);
+      each.apart("loss", of.loss...);
+    }
   };
 
   /// The loss of the tokens that s.targets has chosen: see cross_entropy.
@@ -31364,15 +32248,16 @@ template <element T> struct token_prediction {
   }
 
   /// The gradient dtop by top. Throws error unless the forward was that of a training pass.
+  ///   goes_on   whether it is wanted; if not, dtop is room for `compute` alone
   ///   compute   compute(x, dx): the gradient by x, out of that by the logits, which is s.logits
   template <class Compute>
-  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, pass<T> const& p,
-                       Compute&& compute) {
+  static void backward(panel_matrix<T> const& top, saved const& s, panel_matrix<T>& dtop, bool goes_on,
+                       pass<T> const& p, Compute&& compute) {
     cross_entropy<T>::require_gradient(s.loss);
     if (s.targets.all()) return compute(top, dtop);
     const auto dcounted = p.borrow(top.features(), s.targets.count());
     compute(s.counted, *dcounted);
-    run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
+    if (goes_on) run(p.ctx, scatter_tokens(dtop, *dcounted, s.targets.positions()));
   }
 
   /// The logits of the tokens at some positions.
@@ -31402,15 +32287,20 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// and three to four times as fast, which saves 7 % of a step of a sparse layer.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
 /// Only z is saved; f(z) stays in the cache, and backward computes it again.
-///   Linear   of W₁ and W₂: linear, or a layer that stands for it, such as float8_linear
+///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
 struct mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
   using activation = Op;
 
   Linear up, down;
 
   struct saved {
     panel_matrix<T> z;
+    typename Linear::saved up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("up", of.up...), each("down", of.down...);
+    }
   };
   using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -31423,7 +32313,7 @@ struct mlp {
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner())      // z
+        .keeps(saved{{of.inner(), 0}, {}, {}})
         .lends(of.inner(), 2);  // f(z) and the gradient of z
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -31433,13 +32323,18 @@ struct mlp {
             Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
                            name.child("down"))};
   }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
 
-  void resize(saved& s, std::int64_t tokens) const { fit(s.z, up.weight.rows(), tokens); }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const { return s.z = up.value(x); }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z)); }
+  saved unfilled() const { return {{down.inputs(), 0}, up.unfilled(), down.unfilled()}; }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(up.prepare(x, s.up, p), s.z = up.value(x, s.up),
+                      down.prepare(apply<Op>(s.z), s.down, p));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z), s.down); }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
@@ -31447,34 +32342,34 @@ struct mlp {
 };
 
 template <element T, class Block, class Op, class Linear>
-void mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                        pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, class Op, class Linear>
 void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                          destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("mlp", x, dy);
   require_forward("mlp", s.z.tokens(), dy.tokens());
-  const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-             dz_room = p.borrow(up.weight.rows(), dy.tokens());
+  const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room;
-  run(p.ctx, h = apply<Op>(s.z), down.bias_gradient(dy, g.down),
-      dz = down.input_gradient(dy) * derivative<Op>(s.z), up.bias_gradient(dz, g.up),
-      dx = up.input_gradient(dz));
-  down.add_weight_gradient(dy, h, g.down, p);
-  up.add_weight_gradient(dz, x, g.up, p);
+  const bool of_down = any_wanted(g.down), of_up = any_wanted(g.up);
+  run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z); }), down.bias_gradient(dy, g.down),
+      when(of_up || dx, [&] { return dz = down.input_gradient(dy) * derivative<Op>(s.z); }),
+      up.bias_gradient(dz, g.up), dx = up.input_gradient(dz));
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_up) up.add_weight_gradient(dz, x, g.up, p, s.up);
 }
 
 /// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
 template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
+
   Linear gate, up, down;
 
   struct saved {
     panel_matrix<T> z, u;
+    typename Linear::saved gate, up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("u", of.u...);
+      each("gate", of.gate...), each("up", of.up...), each("down", of.down...);
+    }
   };
   using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
@@ -31488,7 +32383,7 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
     return model_size::of<T>()
         .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
         .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(of.inner(), 2)   // z, u
+        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}, {}, {}, {}})
         .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -31498,18 +32393,22 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
                            name.child("gate")),
             two.up, two.down};
   }
-  std::int64_t outputs(std::int64_t) const { return down.weight.rows(); }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.z, gate.weight.rows(), tokens);
-    fit(s.u, up.weight.rows(), tokens);
+  saved unfilled() const {
+    return {{down.inputs(), 0}, {down.inputs(), 0}, gate.unfilled(), up.unfilled(), down.unfilled()};
   }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const&) const {
-    return statements(s.z = gate.value(x), s.u = up.value(x));
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(gate.prepare(x, s.gate, p), up.prepare(x, s.up, p), s.z = gate.value(x, s.gate),
+                      s.u = up.value(x, s.up), down.prepare(apply<Op>(s.z) * s.u, s.down, p));
   }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z) * s.u); }
+  template <class X> auto value(X const&, saved const& s) const {
+    return down.value(apply<Op>(s.z) * s.u, s.down);
+  }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
@@ -31517,29 +32416,25 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
 };
 
 template <element T, class Block, class Op, class Linear>
-void gated_mlp<T, Block, Op, Linear>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                              pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
-
-template <element T, class Block, class Op, class Linear>
 void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
                                                panel_matrix<T> const& dy, destination<T> dx, gradients& g,
                                                pass<T> const& p) const {
   dx.require_apart("gated_mlp", x, dy);
   require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-  const std::int64_t hidden = up.weight.rows();
+  const std::int64_t hidden = down.inputs();
   const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
              du_room = p.borrow(hidden, dy.tokens());
   panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
   const auto dh = local(down.input_gradient(dy));
-  run(p.ctx, down.bias_gradient(dy, g.down), h = apply<Op>(s.z) * s.u, dz = dh * s.u * derivative<Op>(s.z),
-      gate.bias_gradient(dz, g.gate), du = dh * apply<Op>(s.z), up.bias_gradient(du, g.up));
+  const bool of_down = any_wanted(g.down), of_gate = any_wanted(g.gate), of_up = any_wanted(g.up);
+  run(p.ctx, down.bias_gradient(dy, g.down), when(of_down, [&] { return h = apply<Op>(s.z) * s.u; }),
+      when(of_gate || dx, [&] { return dz = dh * s.u * derivative<Op>(s.z); }),
+      gate.bias_gradient(dz, g.gate), when(of_up || dx, [&] { return du = dh * apply<Op>(s.z); }),
+      up.bias_gradient(du, g.up));
   if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-  down.add_weight_gradient(dy, h, g.down, p);
-  gate.add_weight_gradient(dz, x, g.gate, p);
-  up.add_weight_gradient(du, x, g.up, p);
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_gate) gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
+  if (of_up) up.add_weight_gradient(du, x, g.up, p, s.up);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31566,6 +32461,7 @@ template <element T> struct layer_norm {
 
   struct saved {
     token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
+    static void parts(auto& each, auto&... of) { each("mean", of.mean...), each("scale", of.scale...); }
   };
   using gradients = layer_norm<accumulator_t<T>>;
 
@@ -31581,15 +32477,12 @@ template <element T> struct layer_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
-    model_size size = model_size::of<T>().vector(features).keeps_sums(2);
+    model_size size = model_size::of<T>().vector(features).keeps(saved());
     return with_bias == bias_term::present ? size.vector(features) : size;
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    fit(s.mean, tokens);
-    fit(s.scale, tokens);
-  }
+  saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
     return statements(s.mean = mean_features(x),
                       s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
@@ -31598,18 +32491,14 @@ template <element T> struct layer_norm {
     return (x - s.mean) * s.scale * weight + bias;
   }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T>
-void layer_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T>
 void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
@@ -31623,7 +32512,15 @@ void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
   const auto sum_dn = local(sum_features(d * n));
   const auto mean_d = local(s.scale * (share * sum_d));
   const auto slope = local(square(s.scale) * (share * sum_dn));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn),
+  const bool of_weight = is_wanted(g.weight), of_bias = is_wanted(g.bias), of_both = of_weight && of_bias;
+  run(p.ctx,
+      when(of_both,
+           [&] {
+             return in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn);
+           }),
+      when(of_weight && !of_both, [&] { return g.weight += sum_tokens(dz * n); }),
+      when(of_bias && !of_both, [&] { return g.bias += sum_tokens(dz); }),
+      when(dx && !of_both, [&] { return in_one_pass(sum_d, sum_dn); }),
       dx = s.scale * d - mean_d - slope * (x - s.mean));
 }
 
@@ -31635,6 +32532,7 @@ template <element T> struct rms_norm {
 
   struct saved {
     token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
+    static void parts(auto& each, auto&... of) { each("scale", of.scale...); }
   };
   using gradients = rms_norm<accumulator_t<T>>;
 
@@ -31649,28 +32547,24 @@ template <element T> struct rms_norm {
     each.setting("epsilon", of.epsilon...);
   }
   static model_size size(std::int64_t features, bias_term = bias_term::absent) {
-    return model_size::of<T>().vector(features).keeps_sums(1);
+    return model_size::of<T>().vector(features).keeps(saved());
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const { fit(s.scale, tokens); }
+  saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
     return s.scale = rsqrt(mean_features(square(x)) + epsilon);
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
 
   /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 };
-
-template <element T>
-void rms_norm<T>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  resize(s, x.tokens());
-  run(p.ctx, prepare(x, s, p), y = value(x, s));
-}
 
 template <element T>
 void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
@@ -31679,7 +32573,8 @@ void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matri
   const auto dn = named<"dn">(dy * x * s.scale);
   const auto sum_dn = local(sum_features(dn * weight));
   const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-  run(p.ctx, in_one_pass(g.weight += sum_tokens(dn), sum_dn), dx = s.scale * (dy * weight) - slope * x);
+  run(p.ctx, when(is_wanted(g.weight), [&] { return in_one_pass(g.weight += sum_tokens(dn), sum_dn); }),
+      dx = s.scale * (dy * weight) - slope * x);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31717,6 +32612,10 @@ struct transformer_block {
     typename Attention::saved attention;
     typename Mlp::saved mlp;
     panel_matrix<T> h, v;  // v: post only
+    static void parts(auto& each, auto&... of) {
+      each("norm1", of.norm1...), each("norm2", of.norm2...), each("attention", of.attention...);
+      each("mlp", of.mlp...), each("h", of.h...), each("v", of.v...);
+    }
   };
   using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
                                       typename Mlp::gradients, typename Attention::gradients>;
@@ -31735,7 +32634,7 @@ struct transformer_block {
         .part(Norm::size(of.hidden, of.bias), 2)
         .part(Attention::size(of))
         .part(Mlp::size(of))
-        .keeps(of.hidden, is_pre ? 1 : 2)  // h, v
+        .keeps(saved{{}, {}, {}, {}, {of.hidden, 0}, {is_pre ? 0 : of.hidden, 0}})
         .lends(of.hidden, 4);
   }
   /// Zeros on random patterns; gains are 1.
@@ -31751,13 +32650,10 @@ struct transformer_block {
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  void resize(saved& s, std::int64_t tokens) const {
-    norm1.resize(s.norm1, tokens);
-    attention.resize(s.attention, tokens);
-    fit(s.h, mlp.outputs(0), tokens);
-    norm2.resize(s.norm2, tokens);
-    mlp.resize(s.mlp, tokens);
-    if (!is_pre) fit(s.v, mlp.outputs(0), tokens);
+  saved unfilled() const {
+    const std::int64_t features = mlp.outputs(0);
+    return {norm1.unfilled(), norm2.unfilled(), attention.unfilled(),
+            mlp.unfilled(),   {features, 0},    {is_pre ? 0 : features, 0}};
   }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
     const auto add_to_x = [&](auto const& branch) { return s.h = x + branch; };
@@ -31787,7 +32683,7 @@ template <element T, class Block, norm_order Order, class Norm, class Mlp, class
 void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
                                                                        destination<T> y, saved& s,
                                                                        pass<T> const& p) const {
-  resize(s, x.tokens());
+  fit(s, unfilled(), x.tokens());
   panel_matrix<T>& to = *y.to();
   if constexpr (is_pre)
     run(p.ctx, prepare(x, s, p),
@@ -31808,21 +32704,32 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_ma
   const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
   const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
   panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  using to = destination<T>;
   if constexpr (is_pre) {
+    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || any_wanted(g.attention),
+               to_norm2 = to_attention || any_wanted(g.norm2);
     run(p.ctx, n = norm2.value(s.h, s.norm2));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), dn, g.mlp, p);
-    norm2.backward(s.h, s.norm2, dn, {dh, &dy}, g.norm2, p);
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), to(dn).only_if(to_norm2), g.mlp, p);
+    if (!to_norm2) return;
+    norm2.backward(s.h, s.norm2, dn, to(dh, &dy).only_if(to_attention), g.norm2, p);
+    if (!to_attention) return;
     run(p.ctx, n = norm1.value(x, s.norm1));
-    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), dn, g.attention, p);
-    norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), to(dn).only_if(to_norm1),
+                       g.attention, p);
+    if (to_norm1) norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
   } else {
     panel_matrix<T>& dv = dh;
-    norm2.backward(s.v, s.norm2, dy, dv, g.norm2, p);
+    const bool to_attention = dx || any_wanted(g.attention), to_norm1 = to_attention || any_wanted(g.norm1),
+               to_mlp = to_norm1 || any_wanted(g.mlp);
+    norm2.backward(s.v, s.norm2, dy, to(dv).only_if(to_mlp), g.norm2, p);
+    if (!to_mlp) return;
     run(p.ctx, n = norm1.value(s.h, s.norm1));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), {dn, &dv}, g.mlp, p);
-    norm1.backward(s.h, s.norm1, dn, dh, g.norm1, p);
-    attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                       p);
+    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), to(dn, &dv).only_if(to_norm1), g.mlp, p);
+    if (!to_norm1) return;
+    norm1.backward(s.h, s.norm1, dn, to(dh).only_if(to_attention), g.norm1, p);
+    if (to_attention)
+      attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
+                         p);
   }
   dx.add_term(p);
 }
@@ -31858,6 +32765,9 @@ template <element T, class Op> struct masked_token_head {
   struct saved {
     panel_matrix<T> z, activated;
     typename layer_norm<T>::saved norm;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("activated", of.activated...), each("norm", of.norm...);
+    }
   };
   using gradients = masked_token_head<accumulator_t<T>, Op>;
 
@@ -31876,23 +32786,22 @@ template <element T, class Op> struct masked_token_head {
         .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
         .part(layer_norm<T>::size(hidden))
         .vector(vocabulary)
-        .keeps(hidden, 2);  // z, activated
+        .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
   }
 
   void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
                pass<T> const& p) const;
   /// Also adds to dtable, the gradient by the table.
+  ///   goes_on   whether dx is wanted; if not, it is room alone
   void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, dense_matrix<accumulator_t<T>>& dtable,
-                gradients& g, pass<T> const& p) const;
+                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
+                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
 };
 
 template <element T, class Op>
 void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
                                        panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  fit(s.z, x.features(), x.tokens());
-  fit(s.activated, x.features(), x.tokens());
-  norm.resize(s.norm, x.tokens());
+  fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
       logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
 }
@@ -31900,19 +32809,25 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
 template <element T, class Op>
 void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
                                         saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
                                         pass<T> const& p) const {
   const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-  run(p.ctx, *n = norm.value(s.activated, s.norm), g.bias += sum_tokens(dlogits),
-      dx = transposed(table) * dlogits, dtable += sampled(dlogits * transposed(*n)));
-  norm.backward(s.activated, s.norm, dx, *dz, g.norm, p);
+  const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
+             of_table = is_wanted(dtable);
+  run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
+      when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
+      when(to_norm, [&] { return dx = transposed(table) * dlogits; }),
+      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
+  if (!to_norm) return;
+  norm.backward(s.activated, s.norm, dx, destination<T>(*dz).only_if(to_transform), g.norm, p);
+  if (!to_transform) return;
   run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-  transform.backward(x, {}, *dz, dx, g.transform, p);
+  transform.backward(x, {}, *dz, destination<T>(dx).only_if(goes_on), g.transform, p);
 }
 
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
-/// directions. What comes above makes a model of it: see encoder and sequence_classifier.
+/// directions. A head makes a model of it: see encoder and sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
@@ -31936,6 +32851,10 @@ struct encoder_body {
     panel_matrix<T> summed, embedded, top;
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
+    static void parts(auto& each, auto&... of) {
+      each("summed", of.summed...), each("embedded", of.embedded...), each("top", of.top...);
+      each.apart("embedding_norm", of.embedding_norm...), each.apart("block", of.blocks...);
+    }
   };
   using gradients = encoder_body<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -31975,8 +32894,11 @@ struct encoder_body {
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
         .part(layer_norm<T>::size(of.hidden))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .keeps(of.hidden, 3)   // summed embeddings, embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
+  }
+  static saved unfilled(transformer_config const& of) {
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
@@ -31995,7 +32917,7 @@ template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> const& p) const {
   require_tokens(in.ids, p);
   list_positions(p.sequences, config.context, s.positions);
-  for (auto* each : {&s.summed, &s.embedded, &s.top}) fit(*each, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.summed, token_embedding.table, in.ids),
       when(has_positions(), [&] { return add_rows(s.summed, position_embedding.table, s.positions); }));
   if (config.segment_types > 0) {
@@ -32011,14 +32933,19 @@ template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
                                                     gradients& g, pass<T> const& p) const {
   const auto dx = p.borrow(config.hidden);
-  blocks.backward(s.embedded, s.blocks, dtop, *dx, g.blocks, p);
+  const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
+             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding),
+             to_embedding = of_table || of_positions || of_segments,
+             to_norm = to_embedding || any_wanted(g.embedding_norm);
+  blocks.backward(s.embedded, s.blocks, dtop, destination<T>(*dx).only_if(to_norm), g.blocks, p);
+  if (!to_norm) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
   panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
-  embedding_norm.backward(s.summed, s.embedding_norm, dembedded, dsummed, g.embedding_norm, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dsummed, in.ids),
-      when(has_positions(), [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
-  if (config.segment_types > 0)
-    run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
+  embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
+                          destination<T>(dsummed).only_if(to_embedding), g.embedding_norm, p);
+  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
+      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
+  if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
 }
 
 /// An encoder that predicts masked tokens (BERT: Devlin et al. 2019), by a head whose output weight is the
@@ -32041,6 +32968,10 @@ struct encoder : encoder_body<T, Block, Layer> {
   struct saved : body::saved, token_prediction<T>::saved {
     typename masked_token_head<T, Op>::saved head;
     typename sequence_head<T>::saved next_sentence;
+    static void parts(auto& each, auto&... of) {
+      body::saved::parts(each, of...), token_prediction<T>::saved::parts(each, of...);
+      each("head", of.head...), each("next_sentence", of.next_sentence...);
+    }
   };
   using gradients = encoder<accumulator_t<T>, Block, typename Layer::gradients, Op>;
 
@@ -32076,7 +33007,7 @@ struct encoder : encoder_body<T, Block, Layer> {
                  double count = 1) const;
 
   /// With the loss of the next sentences: the sum above plus the mean over the sequences times the number of
-  /// targets, so that both means weigh the same (Devlin et al. 2019, A.2); all of it divided by `count`.
+  /// targets, so that both means have one weight (Devlin et al. 2019, A.2); all of it divided by `count`.
   ///   labels (sequences)   is_next, is_not_next or `ignored`
   /// Throws option_error if the configuration has no next_sentence.
   double forward(input const& in, std::span<std::int32_t const> targets, std::span<std::int32_t const> labels,
@@ -32145,15 +33076,18 @@ template <element T, class Block, class Layer, class Op>
 void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gradients& g,
                                             pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    head.backward(token_embedding.table, x, s.head, s.logits, dhead, g.token_embedding.table, g.head, p);
-  });
+  const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding.table, g.head,
+                  p);
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_body, p, of_head);
   if (s.next_sentence.loss.has_gradient) {
     const auto dnext = p.borrow(config.hidden);
-    next_sentence.backward(s.next_sentence, *dnext, g.next_sentence, p);
-    run(p.ctx, *dtop += *dnext);
+    next_sentence.backward(s.next_sentence, destination<T>(*dnext).only_if(to_body), g.next_sentence, p);
+    if (to_body) run(p.ctx, *dtop += *dnext);
   }
-  this->encode_backward(in, s, *dtop, g, p);
+  if (to_body) this->encode_backward(in, s, *dtop, g, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -32188,6 +33122,11 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     panel_matrix<T> embedded, top;
     typename stack<T, Layer>::saved blocks;
     typename layer_norm<T>::saved final_norm;
+    static void parts(auto& each, auto&... of) {
+      each("embedded", of.embedded...), each("top", of.top...);
+      each.apart("block", of.blocks...), each.apart("final_norm", of.final_norm...);
+      token_prediction<T>::saved::parts(each, of...);
+    }
   };
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -32229,9 +33168,12 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .part(layer_norm<T>::size(of.hidden, of.bias))
         .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 2)  // embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients
         .checked();
+  }
+  static saved unfilled(transformer_config const& of) {
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
@@ -32267,18 +33209,25 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved const& s, gradients& g,
                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+  const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
+             to_embedding = of_table || of_positions, to_blocks = to_embedding || any_wanted(g.blocks),
+             to_norm = to_blocks || any_wanted(g.final_norm);
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
-    run(p.ctx, n = final_norm.value(x, s.final_norm), *dn = transposed(token_embedding.table) * s.logits,
-        g.token_embedding.table += sampled(s.logits * transposed(n)));
-    final_norm.backward(x, s.final_norm, *dn, dhead, g.final_norm, p);
-  });
-  blocks.backward(s.embedded, s.blocks, *dtop, *dx, g.blocks, p);
+    run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
+        when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
+        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    if (to_norm)
+      final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_blocks, p, of_head);
+  if (!to_blocks) return;
+  blocks.backward(s.embedded, s.blocks, *dtop, destination<T>(*dx).only_if(to_embedding), g.blocks, p);
+  if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-  run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids), when(has_positions(), [&] {
-        return scatter_rows(g.position_embedding.table, dembedded, s.positions);
-      }));
+  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dembedded, ids); }),
+      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
 }
 
 template <element T, class Block, class Layer>
@@ -32293,8 +33242,7 @@ void gpt<T, Block, Layer>::predict(std::span<std::int32_t const> ids, std::span<
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
   list_positions(p.sequences, config.context, s.positions);
-  fit(s.embedded, config.hidden, p.tokens());
-  fit(s.top, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
       when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
@@ -32304,7 +33252,7 @@ void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved&
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
-  final_norm.resize(s.final_norm, top.tokens());
+  fit(s.final_norm, {}, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
 }
@@ -32449,7 +33397,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// The paper's SR-STE (eq. 8) adds a term that draws absent weights to zero: train::sr_ste_penalty, a hook of
 /// the training step. V is chosen in refresh, which training calls; after weights were made, read or changed
 /// otherwise, nn::refresh(model, 0) does. V is no parameter: after training it is all that inference needs,
-/// `y = visible * x + bias`. Stands where a linear may: mlp, multi_head_attention.
+/// `y = visible * x + bias`. Stands where a linear may: see linear_like.
 template <element T, class Shape = nm_shape<2, 4>, class Block = block_shape<16>>
 struct nm_linear : linear<T, Block> {
   using base = linear<T, Block>;
@@ -32483,7 +33431,7 @@ struct nm_linear : linear<T, Block> {
   }
 
   /// The expression V x + b, for use in a statement; x may be an expression.
-  template <class X> auto value(X const& x) const {
+  template <class X> auto value(X const& x, saved const& = {}) const {
     require_refreshed();
     return visible * converted<T>(x) + bias;
   }
@@ -32497,19 +33445,15 @@ struct nm_linear : linear<T, Block> {
     return transposed(visible) * dy;
   }
   /// dx = Vᵀ dy, dW += dy xᵀ, db += Σ dy
-  void backward(panel_matrix<T> const& x, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
-    dx.require_apart("nm_linear", x, dy);
-    run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-    base::add_weight_gradient(dy, x, g, p);
+    linear_backward("nm_linear", *this, x, s, dy, dx, g, p);
   }
 
   /// Makes V follow W.
-  void refresh(std::int64_t) {
-    if (is_refreshed())
-      visible.keep(weight);
-    else
-      visible = nm_sparse_matrix<T, Shape>(weight);
+  void refresh(context& ctx, std::int64_t) {
+    if (!is_refreshed()) visible = {weight.rows(), weight.cols()};
+    run(ctx, kept(visible, weight));
   }
   /// Drops V: gradients and moments have none.
   void drop_refreshed() { visible = {}; }
@@ -32517,11 +33461,11 @@ struct nm_linear : linear<T, Block> {
   /// Throws error if V is not of the size of W.
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(
-          message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
-                  ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "): call nn::refresh(model, 0), or refresh(0) of a frozen layer, after W was made, read or "
-                  "changed outside of training"));
+      throw error(message("[nm_linear] the visible weights (", visible.rows(), ", ", visible.cols(),
+                          ") are not those of W (", weight.rows(), ", ", weight.cols(),
+                          "): call nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, after W "
+                          "was made, read or "
+                          "changed outside of training"));
   }
 
  private:
@@ -32531,6 +33475,8 @@ struct nm_linear : linear<T, Block> {
 template <class Layer> inline constexpr bool is_nm_linear = false;
 template <class T, class Shape, class Block>
 inline constexpr bool is_nm_linear<nm_linear<T, Shape, Block>> = true;
+
+static_assert(linear_like<nm_linear<float>>);
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -32591,8 +33537,8 @@ inline transformer_config gpt2_config(std::string const& name) {
   return config;
 }
 
-/// FLOPs of a training step for one sequence of so many tokens in the blocks of a transformer, embeddings and
-/// head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
+/// FLOPs of a training step for one sequence of `tokens` tokens in the blocks of a transformer, embeddings
+/// and head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
 inline double training_flops(transformer_config const& of, std::int64_t tokens) {
   const double t = double(tokens), h = double(of.hidden), l = double(of.layers);
   const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
@@ -32695,7 +33641,7 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
-/// A cell of so many gates, of hidden features in and out, with random patterns.
+/// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
 template <class Cell>
 Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
   const auto matrix = [&](char const* part) {
@@ -32704,12 +33650,12 @@ Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parame
   };
   return {matrix("input"), matrix("recurrent")};
 }
-template <class T, class Block> model_size cell_size(std::int64_t hidden, double density, int gates) {
+template <class T, class Cell> model_size cell_size(std::int64_t hidden, double density) {
+  const std::int64_t gates = Cell::gate_count * hidden;
   return model_size::of<T>()
-      .part(linear<T, Block>::size(gates * hidden, hidden, density, bias_term::present), 2)
-      .keeps(gates * hidden)
-      .keeps(hidden, 2)  // states, and cells or candidates
-      .lends(gates * hidden, 2)
+      .part(decltype(Cell::input)::size(gates, hidden, density, bias_term::present), 2)
+      .keeps(Cell::unfilled(hidden))
+      .lends(gates, 2)
       .lends(hidden, 2);
 }
 
@@ -32718,8 +33664,7 @@ template <class T, class Block> model_size cell_size(std::int64_t hidden, double
 /// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
 ///   r = σ(W_r x + b_r + U_r h + c_r)   z = σ(W_z x + b_z + U_z h + c_z)
 ///   n = tanh(W_n x + b_n + r ∘ (U_n h + c_n))   h ← n + z ∘ (h - n)
-///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens), all
-///   h
+///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens): h
 /// The sequences of the pass are time steps. Gradients do not reach the state before the first step: a long
 /// series is learned in pieces, each of which begins with the state that `carry` took over from the last
 /// (truncated back-propagation through time).
@@ -32731,6 +33676,10 @@ template <element T, class Block> struct gru {
     panel_matrix<T> initial;  // state before the first step (hidden, tokens of a step); zeros if not set
     panel_matrix<T> gates, hidden;  // r, z, n; all h
     panel_matrix<T> candidate;      // U_n h + c_n
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("candidate", of.candidate...);
+    }
   };
   using gradients = gru<accumulator_t<T>, Block>;
 
@@ -32744,7 +33693,10 @@ template <element T, class Block> struct gru {
     return detail::random_cell<gru>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, Block>(hidden, density, gate_count);
+    return detail::cell_size<T, gru>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -32767,9 +33719,7 @@ template <element T, class Block>
 void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
-  fit(s.gates, 3 * h, x.tokens());
-  fit(s.hidden, h, x.tokens());
-  fit(s.candidate, h, x.tokens());
+  fit(s, unfilled(h), x.tokens());
   detail::fit_state(s.initial, h, time.step_tokens());
   const auto room = p.borrow(3 * h, time.step_tokens());
   run(p.ctx, s.gates = input.value(x), s.hidden = 0);
@@ -32792,6 +33742,7 @@ void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
                              destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("gru", x, dy);
   require_forward("gru", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
   const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
@@ -32820,8 +33771,7 @@ void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
 /// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
 /// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
 /// tanh(cell)
-///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens), all
-///   h
+///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens): h
 /// Time steps, and series in pieces, as for gru.
 template <element T, class Block> struct lstm {
   static constexpr int gate_count = 4;
@@ -32831,6 +33781,10 @@ template <element T, class Block> struct lstm {
     panel_matrix<T> initial,
         initial_cell;  // before the first step (hidden, tokens of a step); zeros if not set
     panel_matrix<T> gates, hidden, cell;  // i, f, g, o; all h; all cells
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...), each.apart("initial_cell", of.initial_cell...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("cell", of.cell...);
+    }
   };
   using gradients = lstm<accumulator_t<T>, Block>;
 
@@ -32844,7 +33798,10 @@ template <element T, class Block> struct lstm {
     return detail::random_cell<lstm>(hidden, density, seed, name);
   }
   static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, Block>(hidden, density, gate_count);
+    return detail::cell_size<T, lstm>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
   }
   std::int64_t hidden() const { return recurrent.weight.cols(); }
   std::int64_t outputs(std::int64_t) const { return hidden(); }
@@ -32870,9 +33827,7 @@ template <element T, class Block>
 void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
-  fit(s.gates, 4 * h, x.tokens());
-  fit(s.hidden, h, x.tokens());
-  fit(s.cell, h, x.tokens());
+  fit(s, unfilled(h), x.tokens());
   detail::fit_state(s.initial, h, time.step_tokens());
   detail::fit_state(s.initial_cell, h, time.step_tokens());
   run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
@@ -32897,6 +33852,7 @@ void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_ma
                               destination<T> dx, gradients& g, pass<T> const& p) const {
   dx.require_apart("lstm", x, dy);
   require_forward("lstm", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
   const detail::time_axis time(p.sequences);
   const std::int64_t h = hidden();
   const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
@@ -32968,7 +33924,7 @@ struct recurrent_config {
 /// A language model of recurrent cells, block-sparse in their input and recurrent weights (Narang et al.
 /// 2017, "Block-Sparse Recurrent Neural Networks"), whose output weight is the token table (Press, Wolf
 /// 2017). The sequences of a pass are time steps: nn::time_steps. A token of series i at step t is number i +
-/// t · (series, rounded up to 64) of ids and targets; what stands between steps is padding: any id, target
+/// t · (series, rounded up to 64) of ids and targets; tokens between steps are padding: any id, target
 /// `ignored`.
 ///   Cell   gru or lstm
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
@@ -32984,6 +33940,10 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
   struct saved : token_prediction<T>::saved {
     panel_matrix<T> embedded, top;
     typename stack<T, Cell>::saved cells;
+    static void parts(auto& each, auto&... of) {
+      each("embedded", of.embedded...), each("top", of.top...), each.apart("cell", of.cells...);
+      token_prediction<T>::saved::parts(each, of...);
+    }
   };
   using gradients = recurrent_model<accumulator_t<T>, Block, typename Cell::gradients>;
 
@@ -33029,10 +33989,11 @@ template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_
         .part(stack<T, Cell>::size(Cell::size(of.hidden, of.density), of.layers, of.hidden, segments))
         .vector(of.vocabulary)
         .part(cross_entropy<T>::size(of.vocabulary))
-        .keeps(of.hidden, 2)  // embedded, top
+        .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients
         .checked();
   }
+  static saved unfilled(recurrent_config const& of) { return {{}, {of.hidden, 0}, {of.hidden, 0}, {}}; }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`.
   ///   ids, targets (tokens): of the time steps of p
@@ -33066,12 +34027,17 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::backward(std::span<std::int32_t const> ids, saved const& s,
                                                gradients& g, pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
-  token_prediction<T>::backward(s.top, s, *dtop, p, [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    run(p.ctx, dhead = transposed(token_embedding.table) * s.logits, g.bias += sum_tokens(s.logits),
-        g.token_embedding.table += sampled(s.logits * transposed(x)));
-  });
+  const bool of_table = any_wanted(g.token_embedding), to_cells = of_table || any_wanted(g.cells);
+  const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
+    run(p.ctx, when(to_cells, [&] { return dhead = transposed(token_embedding.table) * s.logits; }),
+        when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(s.logits); }),
+        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(x)); }));
+  };
+  token_prediction<T>::backward(s.top, s, *dtop, to_cells, p, of_head);
+  if (!to_cells) return;
   if (top_dropout.drops(p)) run(p.ctx, *dtop = top_dropout.masked(*dtop, p));
-  cells.backward(s.embedded, s.cells, *dtop, *dx, g.cells, p);
+  cells.backward(s.embedded, s.cells, *dtop, destination<T>(*dx).only_if(of_table), g.cells, p);
+  if (!of_table) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   run(p.ctx, scatter_rows(g.token_embedding.table, dembedded, ids));
 }
@@ -33089,8 +34055,7 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_top(std::span<std::int32_t const> ids, saved& s,
                                                   pass<T> const& p) const {
   require_tokens(ids, p);
-  fit(s.embedded, config.hidden, p.tokens());
-  fit(s.top, config.hidden, p.tokens());
+  fit(s, unfilled(config), p.tokens());
   run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids));
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
   cells.forward(s.embedded, s.top, s.cells, p);
@@ -33207,6 +34172,7 @@ struct sequence_classifier : encoder_body<T, Block, Layer> {
 
   struct saved : body::saved {
     typename sequence_head<T>::saved head;
+    static void parts(auto& each, auto&... of) { body::saved::parts(each, of...), each("head", of.head...); }
   };
   using gradients = sequence_classifier<accumulator_t<T>, Block, typename Layer::gradients>;
 
@@ -33262,8 +34228,9 @@ template <element T, class Block, class Layer>
 void sequence_classifier<T, Block, Layer>::backward(input const& in, saved const& s, gradients& g,
                                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden);
-  head.backward(s.head, *dtop, g.head, p);
-  this->encode_backward(in, s, *dtop, g, p);
+  const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
+  head.backward(s.head, destination<T>(*dtop).only_if(to_body), g.head, p);
+  if (to_body) this->encode_backward(in, s, *dtop, g, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -33299,18 +34266,20 @@ TESSERA_COLD inline void require_coefficients(const char* layer, std::int64_t co
 
 /// y = W₂ (c ∘ f(z)) + b₂, z = W₁ x + b₁: an mlp with a coefficient for each hidden neuron.
 ///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   c (hidden)   z (hidden, tokens)
-template <element T, class Block, class Op = ops::gelu_polynomial> struct slimmable_mlp {
-  using whole_type = mlp<T, Block, Op>;
+///   Linear   as of mlp
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct slimmable_mlp {
+  using whole_type = mlp<T, Block, Op, Linear>;
 
   whole_type whole;
   feature_vector<accumulator_t<T>> coefficients;  // c
 
   using saved = typename whole_type::saved;
-  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op>;
+  using gradients = slimmable_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   slimmable_mlp() = default;
   /// Coefficients are 1: it computes what `of` does.
-  explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.up.weight.rows()) {
+  explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.down.inputs()) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
 
@@ -33325,17 +34294,17 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
-  void resize(saved& s, std::int64_t tokens) const { whole.resize(s, tokens); }
+  saved unfilled() const { return whole.unfilled(); }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return whole.prepare(x, s, p);
+    return statements(whole.up.prepare(x, s.up, p), s.z = whole.up.value(x, s.up),
+                      whole.down.prepare(apply<Op>(s.z) * coefficients, s.down, p));
   }
   template <class X> auto value(X const&, saved const& s) const {
-    return whole.down.value(apply<Op>(s.z) * coefficients);
+    return whole.down.value(apply<Op>(s.z) * coefficients, s.down);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
+    forward_by_value(*this, x, y, s, p);
   }
 
   /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
@@ -33344,31 +34313,38 @@ template <element T, class Block, class Op = ops::gelu_polynomial> struct slimma
     dx.require_apart("slimmable_mlp", x, dy);
     require_forward("slimmable_mlp", s.z.tokens(), dy.tokens());
     auto const &up = whole.up, &down = whole.down;
-    const auto h_room = p.borrow(up.weight.rows(), dy.tokens()),
-               dz_room = p.borrow(up.weight.rows(), dy.tokens());
+    const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
     panel_matrix<T>&h = *h_room, &dz = *dz_room;
-    const auto dh = local(transposed(down.weight) * dy);
-    run(p.ctx, h = apply<Op>(s.z) * coefficients, down.bias_gradient(dy, g.whole.down),
-        g.coefficients += sum_tokens(dh * apply<Op>(s.z)), dz = dh * coefficients * derivative<Op>(s.z),
-        up.bias_gradient(dz, g.whole.up), dx = transposed(up.weight) * dz);
-    down.add_weight_gradient(dy, h, g.whole.down, p);
-    up.add_weight_gradient(dz, x, g.whole.up, p);
+    const auto dh = local(down.input_gradient(dy));
+    const bool of_down = any_wanted(g.whole.down), of_up = any_wanted(g.whole.up);
+    run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z) * coefficients; }),
+        down.bias_gradient(dy, g.whole.down),
+        when(is_wanted(g.coefficients), [&] { return g.coefficients += sum_tokens(dh * apply<Op>(s.z)); }),
+        when(of_up || dx, [&] { return dz = dh * coefficients * derivative<Op>(s.z); }),
+        up.bias_gradient(dz, g.whole.up), dx = up.input_gradient(dz));
+    if (of_down) down.add_weight_gradient(dy, h, g.whole.down, p, s.down);
+    if (of_up) up.add_weight_gradient(dz, x, g.whole.up, p, s.up);
   }
 };
 
 /// y = W₂ (c ∘ A(x)) + b₂: a multi_head_attention with a coefficient for each head, which all features of the
 /// result A(x) of the head share.
 ///   x, y (features, tokens)   c (heads of queries)
-template <element T, class Block, score_functor Score = plain_scores> struct slimmable_attention {
-  using whole_type = multi_head_attention<T, Block, Score>;
+///   Score, Linear   as of multi_head_attention
+template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
+struct slimmable_attention {
+  using whole_type = multi_head_attention<T, Block, Score, Linear>;
 
   whole_type whole;
   feature_vector<accumulator_t<T>> coefficients;  // c
 
   struct saved : whole_type::saved {
     feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
+    static void parts(auto& each, auto&... of) {
+      whole_type::saved::parts(each, of...), each.apart("factors", of.factors...);
+    }
   };
-  using gradients = slimmable_attention<accumulator_t<T>, Block, Score>;
+  using gradients = slimmable_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   slimmable_attention() = default;
   /// Coefficients are 1: it computes what `of` does.
@@ -33388,23 +34364,20 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
+  saved unfilled() const { return {whole.unfilled(), {}}; }
   /// Throws shape_error unless each head has a coefficient.
-  void resize(saved& s, std::int64_t tokens) const {
-    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
-    whole.resize(s, tokens);
-    s.factors = feature_vector<accumulator_t<T>>(s.mixed.features());
-    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
-  }
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return whole.prepare(x, s, p);
+    detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
+    s.factors.resize(whole.out.inputs());
+    for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
+    return statements(whole.prepare_heads(x, s, p), whole.out.prepare(s.mixed * s.factors, s.of_out, p));
   }
   template <class X> auto value(X const&, saved const& s) const {
-    return whole.out.value(s.mixed * s.factors);
+    return whole.out.value(s.mixed * s.factors, s.of_out);
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    resize(s, x.tokens());
-    run(p.ctx, prepare(x, s, p), y = value(x, s));
+    forward_by_value(*this, x, y, s, p);
   }
 
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
@@ -33413,25 +34386,31 @@ template <element T, class Block, score_functor Score = plain_scores> struct sli
     require_forward("slimmable_attention", s.mixed.tokens(), dy.tokens());
     const auto h_room = p.borrow(s.mixed.features()), dmixed_room = p.borrow(s.mixed.features());
     panel_matrix<T>&h = *h_room, &dmixed = *dmixed_room;
-    feature_vector<accumulator_t<T>> sums(s.mixed.features());
-    const auto dh = local(transposed(whole.out.weight) * dy);
-    run(p.ctx, h = s.mixed * s.factors, whole.out.bias_gradient(dy, g.whole.out),
-        sums += sum_tokens(dh * s.mixed), dmixed = dh * s.factors);
-    whole.out.add_weight_gradient(dy, h, g.whole.out, p);
-    for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
-    whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
+    const auto sums_room = p.template borrow_saved<feature_vector<accumulator_t<T>>>();
+    feature_vector<accumulator_t<T>>& sums = *sums_room;
+    sums.resize(s.mixed.features());
+    const auto dh = local(whole.out.input_gradient(dy));
+    const bool of_out = any_wanted(g.whole.out), goes_on = dx || whole_type::wants_heads(g.whole);
+    run(p.ctx, when(of_out, [&] { return h = s.mixed * s.factors; }),
+        whole.out.bias_gradient(dy, g.whole.out),
+        when(is_wanted(g.coefficients), [&] { return sums = sum_tokens(dh * s.mixed); }),
+        when(goes_on, [&] { return dmixed = dh * s.factors; }));
+    if (of_out) whole.out.add_weight_gradient(dy, h, g.whole.out, p, s.of_out);
+    if (is_wanted(g.coefficients))
+      for (std::int64_t i = 0; i < sums.size(); ++i) g.coefficients[i / features_of_head()] += sums[i];
+    if (goes_on) whole.backward_of_heads(x, s, dmixed, dx, g.whole, p);
   }
 
  private:
-  std::int64_t features_of_head() const { return whole.out.weight.cols() / whole.heads.queries; }
+  std::int64_t features_of_head() const { return whole.out.inputs() / whole.heads.queries; }
 };
 
 template <class Layer> inline constexpr bool is_slimmable_mlp = false;
-template <class T, class Block, class Op>
-inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op>> = true;
+template <class T, class Block, class Op, class Linear>
+inline constexpr bool is_slimmable_mlp<slimmable_mlp<T, Block, Op, Linear>> = true;
 template <class Layer> inline constexpr bool is_slimmable_attention = false;
-template <class T, class Block, class Score>
-inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score>> = true;
+template <class T, class Block, class Score, class Linear>
+inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score, Linear>> = true;
 
 namespace detail {
 
@@ -33484,11 +34463,11 @@ linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> c
 ///   Throws shape_error unless `kept` has this grid and at least one neuron, and each has a coefficient.
 template <element T, class Block, class Op>
 mlp<T, Block, Op> slimmed(slimmable_mlp<T, Block, Op> const& of, pattern const& kept) {
-  detail::require_coefficients("slimmed", of.coefficients.size(), of.whole.up.weight.rows());
+  detail::require_coefficients("slimmed", of.coefficients.size(), of.whole.down.inputs());
   const auto neurons = detail::features_kept(kept, of.coefficients.size(), 1);
-  return {detail::part_of(of.whole.up, neurons, detail::all_features(of.whole.up.weight.cols()),
+  return {detail::part_of(of.whole.up, neurons, detail::all_features(of.whole.up.inputs()),
                           [](std::int64_t) { return accumulator_t<T>(1); }),
-          detail::part_of(of.whole.down, detail::all_features(of.whole.down.weight.rows()), neurons,
+          detail::part_of(of.whole.down, detail::all_features(of.whole.outputs(0)), neurons,
                           [&](std::int64_t j) { return of.coefficients[j]; })};
 }
 
@@ -33502,7 +34481,7 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
                                               pattern const& kept) {
   auto const& whole = of.whole;
   detail::require_coefficients("slimmed", of.coefficients.size(), whole.heads.queries);
-  const std::int64_t heads = whole.heads.queries, features = whole.out.weight.cols();
+  const std::int64_t heads = whole.heads.queries, features = whole.out.inputs();
   if (whole.heads.keys != heads)
     throw option_error(message("[slimmed] ", heads, " heads share the keys of ", whole.heads.keys,
                                ": each must have its own"));
@@ -33512,9 +34491,9 @@ multi_head_attention<T, Block, Score> slimmed(slimmable_attention<T, Block, Scor
   for (std::int64_t part = 0; part < 3; ++part)
     for (const std::int64_t i : mixed) rows.push_back(part * features + i);
   multi_head_attention<T, Block, Score> slim = whole;
-  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.weight.cols()),
+  slim.qkv = detail::part_of(whole.qkv, rows, detail::all_features(whole.qkv.inputs()),
                              [](std::int64_t) { return accumulator_t<T>(1); });
-  slim.out = detail::part_of(whole.out, detail::all_features(whole.out.weight.rows()), mixed,
+  slim.out = detail::part_of(whole.out, detail::all_features(whole.outputs(0)), mixed,
                              [&](std::int64_t j) { return of.coefficients[j / (features / heads)]; });
   slim.heads = static_cast<int>(kept.blocks());
   if (whole.blocks.size() > 1) {
@@ -33541,7 +34520,6 @@ auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of,
 #ifndef TESSERA_SINGLE_NN_TOP_KAST
 #define TESSERA_SINGLE_NN_TOP_KAST
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -33557,7 +34535,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// own, it reads `visible` and adds to the gradients of `stored`.
 template <element T, class Layer> struct top_kast {
   Layer stored;               // trained
-  Layer visible;              // the same at A
+  Layer visible;              // its blocks at A
   double density = 1;         // of A, in the blocks of the grid
   std::int64_t interval = 1;  // steps from one choice of A to the next; 0: the first one is kept
 
@@ -33571,7 +34549,8 @@ template <element T, class Layer> struct top_kast {
     if (interval < 0)
       throw option_error(message("[top_kast] interval is ", interval,
                                  ": it must be a number of steps, or 0 to keep the first pattern"));
-    refresh(0);
+    context alone(1);
+    refresh(alone, 0);
   }
 
   static void parts(auto& each, auto&... of) {
@@ -33593,7 +34572,7 @@ template <element T, class Layer> struct top_kast {
   /// Makes the visible layer follow the stored one after `step` steps: chooses A anew if that is due, and
   /// copies the values. Blocks that B has lost are lost to A, which is all of B where that has become
   /// smaller.
-  void refresh(std::int64_t step) {
+  void refresh(context& ctx, std::int64_t step) {
     const bool chooses = step == 0 || (interval > 0 && step % interval == 0);
     for_each_parameter(
         stored,
@@ -33603,17 +34582,18 @@ template <element T, class Layer> struct top_kast {
               if (step > 0 && from.pattern().density() <= density)
                 to.set_pattern(from.pattern());
               else if (chooses)
-                to.set_pattern(
-                    detail::greatest_blocks("top_kast", name, from, density, [&](std::int64_t count) {
-                      const auto norms = block_norms(from);
-                      return weakest(std::span(norms), count);
-                    }));
-              return detail::copy_blocks(from, to);
+                detail::choose_blocks(
+                    ctx, "top_kast", name, from, density, room_, [](auto block) { return l1_norm(block); },
+                    to);
+              return detail::copy_blocks(ctx, from, to);
             }
-          detail::copy_all(from, to);
+          detail::copy_all(ctx, from, to);
         },
         visible);
   }
+
+ private:
+  detail::choice_room<accumulator_t<T>> room_;
 };
 
 template <class Layer> inline constexpr bool is_top_kast = false;
@@ -33738,8 +34718,7 @@ template <int ExponentBits> struct lane<float8<ExponentBits>> {
 namespace tessera { inline namespace TESSERA_ISA { namespace simd {
 
 /// Widened as integers are; products of two are summed in integers of 32 bits, exactly up to some 130000 of
-/// them. Rounded to nearest only: a lane of random bits has too
-/// few for four features.
+/// them. Rounded to nearest only: a lane of random bits has too few for four features.
 template <> struct lane<int8> {
   using stored = quad<int8>;
   using sum = std::int32_t;
@@ -33879,8 +34858,8 @@ template <class Values> struct quantised_tensor {
 };
 template <element E, class Block> using quantised_matrix = quantised_tensor<block_sparse_matrix<E, Block>>;
 
-/// W or x in 8 bits: values are those of `from` / scale, rounded to nearest; larger ones than E has become
-/// its largest. Throws error if the scale is zero, negative, infinite or not-a-number.
+/// W or x in 8 bits: the values of `from` / scale, rounded to nearest; values beyond the largest of E become
+/// it. Throws error if the scale is zero, negative, infinite or not-a-number.
 template <element E, element T, class Block>
   requires(sizeof(E) == 1)
 quantised_matrix<E, Block> quantised(context& ctx, block_sparse_matrix<T, Block> const& from, float scale) {
@@ -33897,8 +34876,8 @@ quantised_tensor<panel_matrix<E>> quantised(context& ctx, panel_matrix<T> const&
   run(ctx, q.values = (1 / scale) * from);
   return q;
 }
-/// The same, scaled so that the largest value becomes the largest of E. Throws error if a value is infinite
-/// or not-a-number.
+/// W or x in 8 bits, scaled so that the largest value becomes the largest of E. Throws error if a value is
+/// infinite or not-a-number.
 template <element E, tensor From>
   requires(sizeof(E) == 1)
 auto quantised(context& ctx, From const& from) {
@@ -33968,7 +34947,7 @@ template <element E> struct delayed_scale {
 /// y = W x + b, whose products take W and x in 8 bits, as elements E with one scale each. W itself, a float
 /// or bfloat16, is trained, as if nothing were rounded (straight through). Two are named:
 ///   float8_linear   W and x in E4M3, dy in E5M2 (Micikevicius et al. 2022, "FP8 formats for deep learning",
-///                   §3): what hardware for 8-bit floats would compute
+///                   §3), as hardware for 8-bit floats would compute
 ///   int8_linear     W and x in int8, dy as it is: quantisation-aware training (Jacob et al. 2018,
 ///                   "Quantization and training of neural networks for efficient integer-arithmetic-only
 ///                   inference", §3), for weights that shall be used in int8
@@ -33982,7 +34961,7 @@ template <element E> struct delayed_scale {
 /// rounds them, and leaves the greatest in the gradients; a step of training whose numbers are finite hands
 /// them on. Both histories are frozen parts, so that a run resumes with its bits. In gradients
 /// for_each_frozen visits the numbers of the step: a sum over processes needs their maximum. Stands where a
-/// linear may: mlp, multi_head_attention. Not in top_kast and edge_popup, whose visible layers have no
+/// linear may: see linear_like. Not in top_kast and edge_popup, whose visible layers have no
 /// refresh.
 template <element T, class Block, element E, class Gradient> struct quantised_linear : linear<T, Block> {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, bfloat16>,
@@ -34021,7 +35000,7 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
 
   /// The expression sx (sw (w8 x8)) + b; x may be an expression.
-  template <class X> auto value(X const& x) const {
+  template <class X> auto value(X const& x, saved const& = {}) const {
     require_refreshed();
     return x_scale.scale() * (weight8.scale * (weight8.values * in_8_bits(x_scale, converted<T>(x)))) + bias;
   }
@@ -34043,13 +35022,13 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   /// are kept in T, since they would be widened for the product: one holds 8 bits exactly, the other, times
   /// the scales, is rounded to T.
   void add_weight_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& x, gradients& g,
-                           pass<T> const& p) const;
+                           pass<T> const& p, saved const& = {}) const;
 
   /// Makes w8 follow W. Throws error if a weight is infinite or not-a-number; until none is, products are
   /// refused.
-  void refresh(std::int64_t);
+  void refresh(context& ctx, std::int64_t);
   /// The same after a step, whose largest values the next scales know.
-  void refresh(std::int64_t step, gradients const& of_step);
+  void refresh(context& ctx, std::int64_t step, gradients const& of_step);
   /// Drops w8 and histories: gradients and moments have none.
   void drop_refreshed() {
     weight8 = {};
@@ -34071,27 +35050,25 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
   }
   void require_refreshed() const {
     if (!is_refreshed())
-      throw error(
-          message("[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ",
-                  weight8.values.cols(), ") are not those of W (", weight.rows(), ", ", weight.cols(),
-                  "), or of its pattern: call nn::refresh(model, 0), or refresh(0) of a frozen layer, "
-                  "after W was made, read or changed outside of training"));
+      throw error(message(
+          "[quantised_linear] the weights of 8 bits (", weight8.values.rows(), ", ", weight8.values.cols(),
+          ") are not those of W (", weight.rows(), ", ", weight.cols(),
+          "), or of its pattern: call nn::refresh(model, 0), or nn::refresh(layer, 0) of a frozen one, "
+          "after W was made, read or changed outside of training"));
   }
 };
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const&,
+void quantised_linear<T, Block, E, Gradient>::backward(panel_matrix<T> const& x, saved const& s,
                                                        panel_matrix<T> const& dy, destination<T> dx,
                                                        gradients& g, pass<T> const& p) const {
-  dx.require_apart("quantised_linear", x, dy);
-  run(p.ctx, this->bias_gradient(dy, g), dx = input_gradient(dy));
-  add_weight_gradient(dy, x, g, p);
+  linear_backward("quantised_linear", *this, x, s, dy, dx, g, p);
 }
 
 template <element T, class Block, element E, class Gradient>
 void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T> const& dy,
                                                                   panel_matrix<T> const& x, gradients& g,
-                                                                  pass<T> const& p) const {
+                                                                  pass<T> const& p, saved const&) const {
   const auto x_room = p.borrow(x.features(), x.tokens());
   const auto largest_room = p.template borrow_saved<largest_of_tokens>();
   panel_matrix<T>& x8 = *x_room;
@@ -34114,20 +35091,19 @@ void quantised_linear<T, Block, E, Gradient>::add_weight_gradient(panel_matrix<T
 }
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t) {
-  const float most = amax(weight);
+void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t) {
+  const float most = amax(ctx, weight);
   if (!std::isfinite(most)) weight8 = {};
   const float scale = quantisation_scale<E>(most);
   if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
   weight8.scale = scale;
-  exec::serial alone;
-  context here(alone);
-  run(here, weight8.values = (1 / scale) * weight);
+  run(ctx, weight8.values = (1 / scale) * weight);
 }
 
 template <element T, class Block, element E, class Gradient>
-void quantised_linear<T, Block, E, Gradient>::refresh(std::int64_t step, gradients const& of_step) {
-  refresh(step);
+void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t step,
+                                                      gradients const& of_step) {
+  refresh(ctx, step);
   x_scale.follow(of_step.x_scale);
   dy_scale.follow(of_step.dy_scale);
 }
@@ -34136,6 +35112,8 @@ template <element T, class Block = block_shape<16>>
 using float8_linear = quantised_linear<T, Block, float8_e4m3, float8_e5m2>;
 template <element T, class Block = block_shape<16>>
 using int8_linear = quantised_linear<T, Block, int8, void>;
+
+static_assert(linear_like<float8_linear<float>> && linear_like<int8_linear<float>>);
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -34147,7 +35125,8 @@ using int8_linear = quantised_linear<T, Block, int8, void>;
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// What a program was compiled with, and what of it this CPU lacks: `std::cout << build_info().text()`.
+/// The compiler and the instruction set of a program, and an instruction of it that this CPU lacks:
+/// `std::cout << build_info().text()`.
 struct build_information {
   std::string version, instruction_set, missing_feature, compiler, xsimd;
   int register_bytes;
@@ -34487,8 +35466,7 @@ struct product_runs {
     return {products.owner, products.at + std::uintptr_t(begin * block_bytes), (end - begin) * block_bytes};
   }
   touched_bytes starts_of(std::int64_t first, std::int64_t count) const {
-    constexpr std::int64_t each = sizeof(std::int64_t);
-    return {starts.owner, starts.at + std::uintptr_t(first * each), count * each};
+    return elements_of<std::int64_t>(starts, 0, first, count);
   }
 };
 
@@ -34520,15 +35498,14 @@ template <class A, class B, int Rows, int Inner, int Cols> struct outer_products
   void describe(tile const& t, task_description& d) const {
     const std::vector<std::int64_t> starts = runs.all_starts();
     const range now = columns_of(t);
-    constexpr std::int64_t a_bytes = Rows * Inner * sizeof(A), b_bytes = Inner * Cols * sizeof(B);
     for (int k = now.first; k < now.last; ++k) {
       const kernels::block_line column = columns.line(k);
       const int width = runs.b.line(k).count;
       if (column.count == 0 || width == 0) continue;
-      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, b_bytes));
+      d.read(blocks_of_lines(b, runs.b, {k, k + 1}, Inner * Cols * sizeof(B)));
       for (int p = 0; p < column.count; ++p) {
         const std::int64_t slot = column.slot(p);
-        d.read({a.owner, a.at + std::uintptr_t(slot * a_bytes), a_bytes});
+        d.read(elements_of<A>(a, 0, slot * (Rows * Inner), Rows * Inner));
         d.read(runs.starts_of(slot, 1));
         d.write(runs.run_bytes(starts, slot, slot + 1, Rows * Cols * sizeof(T)));
       }
@@ -34559,13 +35536,12 @@ template <class C, int Rows, int Cols> struct merge_body {
   void describe(tile const& t, task_description& d) const {
     const range l = lines(t);
     const std::int64_t first = runs.a.blocks_before(l.first), last = runs.a.blocks_before(l.last);
-    const touched_bytes written = blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)),
-                        read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
+    const touched_bytes read = runs.run_bytes(runs.all_starts(), first, last, Rows * Cols * sizeof(T));
     d.read(read);
     for (int line = l.first; line < l.last; ++line) d.read(runs.starts_of(runs.a.blocks_before(line), 1));
     d.operations += read.bytes / std::int64_t(sizeof(T));
-    d.write(written);
-    if (accumulates) d.read(written);
+    d.write(blocks_of_lines(to, result.index, l, Rows * Cols * sizeof(C)));
+    if (accumulates) d.read(d.writes.back());
   }
 };
 
@@ -34627,6 +35603,7 @@ TESSERA_COLD void lower(
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -34640,6 +35617,12 @@ struct merge {
   std::int32_t left, right, merged;
 };
 
+/// A word of a corpus, as pieces, and how often it occurs.
+struct counted_word {
+  std::vector<std::int32_t> pieces;
+  std::int64_t count;
+};
+
 namespace detail {
 
 /// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
@@ -34650,83 +35633,56 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 /// Where a word has a pair, from the left; the pair is merged there.
 std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
 
-}  // namespace detail
+/// How often each pair of neighbours occurs in words whose pairs are merged.
+class pair_counts {
+ public:
+  pair_counts(std::vector<counted_word> words, std::int64_t least_count);
 
-/// A word of a corpus, as pieces, and how often it occurs.
-struct counted_word {
-  std::vector<std::int32_t> pieces;
-  std::int64_t count;
+  /// The most frequent pair, of several the one of smaller numbers, with `merged` 0; its turn is over then.
+  /// Nothing if no pair occurs least_count times.
+  std::optional<merge> next();
+  /// Merges a pair in all words.
+  void apply(merge const& pair);
+
+ private:
+  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
+
+  /// Counts the pairs that begin at pieces [begin, end) of word w, or takes them from the counts.
+  void count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin, std::size_t end,
+             std::int64_t sign);
+  void suggest_changed();
+
+  std::vector<counted_word> words_;
+  std::int64_t least_count_;
+  std::unordered_map<std::uint64_t, std::int64_t> counts_;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with_;
+  std::priority_queue<candidate> likeliest_;
+  std::vector<std::uint64_t> changed_;  // keys
 };
+
+}  // namespace detail
 
 /// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
 /// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
 /// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
-///   pieces   what the numbers in words stand for; gets those that are made
+///   pieces   the text of each number in words; merged pieces are added
 ///   join     the piece that two pieces make, both given as text
 template <class Join>
 std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
                                 std::size_t most, Join&& join, std::int64_t least_count = 2) {
-  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
   std::unordered_map<std::string, std::int32_t> numbers;
   for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
-  std::unordered_map<std::uint64_t, std::int64_t> counts;
-  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with;
-  std::priority_queue<candidate> likeliest;
-  std::vector<std::uint64_t> changed;
-  const auto unique = [](auto& all) {
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-  };
-  const auto count_pairs = [&](std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
-                               std::size_t end, std::int64_t sign) {
-    for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
-      const std::uint64_t key = detail::pair_key(word[i], word[i + 1]);
-      counts[key] += sign * words[w].count;
-      if (sign > 0) words_with[key].push_back(w);
-      changed.push_back(key);
-    }
-  };
-  const auto suggest_changed = [&] {
-    unique(changed);
-    for (const std::uint64_t key : changed)
-      if (const std::int64_t count = counts[key]; count >= least_count) likeliest.push({count, ~key});
-    changed.clear();
-  };
-  for (std::size_t w = 0; w < words.size(); ++w)
-    count_pairs(w, words[w].pieces, 0, words[w].pieces.size(), 1);
-  suggest_changed();
-
+  detail::pair_counts pairs(std::move(words), least_count);
   std::vector<merge> merges;
-  while (pieces.size() < most && !likeliest.empty()) {
-    const auto [count, negated] = likeliest.top();
-    const std::uint64_t key = ~negated;
-    likeliest.pop();
-    if (count != counts[key]) continue;  // an older count
-    merge best{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), std::int32_t(pieces.size())};
-    std::string made = join(pieces[std::size_t(best.left)], pieces[std::size_t(best.right)]);
-    const auto [place, is_new] = numbers.emplace(made, best.merged);
-    best.merged = place->second;  // another pair may have made it
+  while (pieces.size() < most) {
+    std::optional<merge> best = pairs.next();
+    if (!best) break;
+    std::string made = join(pieces[std::size_t(best->left)], pieces[std::size_t(best->right)]);
+    const auto [place, is_new] = numbers.emplace(made, std::int32_t(pieces.size()));
+    best->merged = place->second;  // another pair may have made it
     if (is_new) pieces.push_back(std::move(made));
-    merges.push_back(best);
-    std::vector<std::size_t> with = std::move(words_with[key]);
-    words_with.erase(key);
-    unique(with);
-    for (const std::size_t w : with) {
-      const std::vector<std::int32_t> before = words[w].pieces;
-      const std::vector<std::size_t> places = detail::apply(best, words[w].pieces);
-      std::size_t counted = 0;  // only pairs beside a merge change
-      for (const std::size_t i : places) {
-        count_pairs(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
-        counted = i + 2;
-      }
-      counted = 0;
-      for (std::size_t k = 0; k < places.size(); ++k) {
-        const std::size_t i = places[k] - k;
-        count_pairs(w, words[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
-        counted = i + 1;
-      }
-    }
-    suggest_changed();
+    merges.push_back(*best);
+    pairs.apply(*best);
   }
   return merges;
 }
@@ -34746,6 +35702,64 @@ TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::
   }
   word.resize(to);
   return places;
+}
+
+TESSERA_BODY pair_counts::pair_counts(std::vector<counted_word> words, std::int64_t least_count)
+    : words_(std::move(words)), least_count_(least_count) {
+  for (std::size_t w = 0; w < words_.size(); ++w) count(w, words_[w].pieces, 0, words_[w].pieces.size(), 1);
+  suggest_changed();
+}
+
+TESSERA_BODY std::optional<merge> pair_counts::next() {
+  while (!likeliest_.empty()) {
+    const auto [count, negated] = likeliest_.top();
+    likeliest_.pop();
+    const std::uint64_t key = ~negated;
+    if (count == counts_[key]) return merge{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), 0};
+  }  // else it is an older count
+  return std::nullopt;
+}
+
+TESSERA_BODY void pair_counts::apply(merge const& pair) {
+  const std::uint64_t key = pair_key(pair.left, pair.right);
+  std::vector<std::size_t> with = std::move(words_with_[key]);
+  words_with_.erase(key);
+  std::sort(with.begin(), with.end());
+  with.erase(std::unique(with.begin(), with.end()), with.end());
+  for (const std::size_t w : with) {
+    const std::vector<std::int32_t> before = words_[w].pieces;
+    const std::vector<std::size_t> places = detail::apply(pair, words_[w].pieces);
+    std::size_t counted = 0;  // only pairs beside a merge change
+    for (const std::size_t i : places) {
+      count(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
+      counted = i + 2;
+    }
+    counted = 0;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t i = places[k] - k;
+      count(w, words_[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
+      counted = i + 1;
+    }
+  }
+  suggest_changed();
+}
+
+TESSERA_BODY void pair_counts::count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
+                                     std::size_t end, std::int64_t sign) {
+  for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
+    const std::uint64_t key = pair_key(word[i], word[i + 1]);
+    counts_[key] += sign * words_[w].count;
+    if (sign > 0) words_with_[key].push_back(w);
+    changed_.push_back(key);
+  }
+}
+
+TESSERA_BODY void pair_counts::suggest_changed() {
+  std::sort(changed_.begin(), changed_.end());
+  changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
+  for (const std::uint64_t key : changed_)
+    if (const std::int64_t count = counts_[key]; count >= least_count_) likeliest_.push({count, ~key});
+  changed_.clear();
 }
 
 }  // namespace detail
@@ -35256,7 +36270,7 @@ class byte_pair {
            : digits_.contains(c)  ? kind::number
                                   : kind::other;
   }
-  /// Calls visit(word) for what GPT-2's pattern cuts out of a text:
+  /// Calls visit(word) for the pieces into which GPT-2's pattern cuts a text:
   /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
     constexpr std::array<std::string_view, 7> endings{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
@@ -35575,7 +36589,7 @@ class wordpiece {
   void write(std::string const& path) const;
 
   /// A vocabulary of at most `size` tokens for a text: special tokens, its most frequent characters, at most
-  /// 1000, and what merging makes of them. Throws option_error if not even the special tokens fit.
+  /// 1000, and the pieces that merging makes of them. Throws option_error if not even the special tokens fit.
   static wordpiece trained(std::string_view text, std::size_t size, letter_case letters = letter_case::lower);
 
   std::int32_t size() const { return std::int32_t(pieces_.size()); }
@@ -35647,7 +36661,7 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
-  std::size_t longest_piece_ = 2;  // bytes, at least those of "##"
+  std::size_t longest_piece_ = 2;  // bytes; "##" has two
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
@@ -35820,7 +36834,7 @@ TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view wor
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// A setting of a layer, an optimizer or a policy: what its `parts` list and no tensor shows.
+/// A setting of a layer, an optimizer or a policy: its `parts` list it, and no tensor shows it.
 struct any_setting {
   io::json value;
   bool of_training;             // only training depends on it: the rate of a dropout and the key of its masks
@@ -35951,8 +36965,8 @@ TESSERA_BODY std::string text_of_patterns(std::vector<pattern> const& of) {
 #include <memory>
 #include <type_traits>
 
-// Layers and models whose type is not known: what trains and saves them is compiled once for all. Wherever
-// this library takes a layer, but for computing with it, one of these stands for it.
+// Layers and models whose type is not known: training and checkpoints are compiled once for all. Wherever
+// this library takes a layer, but for computing with it, one of these classes stands for the layer.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -35991,35 +37005,37 @@ namespace detail {
 struct layer_functions {
   nn::detail::walk_function walk;
   settings_walk settings;
-  void (*refresh)(void* object, std::int64_t step);
+  void (*refresh)(context& ctx, void* object, std::int64_t step);
 };
 
 template <class Layer> struct functions_of_layer {
-  static void refresh(void* object, std::int64_t step);
+  static void refresh(context& ctx, void* object, std::int64_t step);
   static constexpr layer_functions all{nn::detail::walk_tensors<Layer>, walk_settings<Layer>, refresh};
 };
-template <class Layer> void functions_of_layer<Layer>::refresh(void* object, std::int64_t step) {
-  nn::refresh(*static_cast<Layer*>(object), step);
+template <class Layer>
+void functions_of_layer<Layer>::refresh(context& ctx, void* object, std::int64_t step) {
+  nn::refresh(ctx, *static_cast<Layer*>(object), step);
 }
 
 /// What one with gradients can do.
 struct training_functions {
   owned_layer (*zeros_like)(void const* object);
-  void (*refresh)(void* object, std::int64_t step, owned_layer const& gradients);
+  void (*refresh)(context& ctx, void* object, std::int64_t step, owned_layer const& gradients);
 };
 
 template <class Layer> struct training_functions_of {
   using gradients = typename Layer::gradients;
   static owned_layer zeros_like(void const* object);
-  static void refresh(void* object, std::int64_t step, owned_layer const& of_step);
+  static void refresh(context& ctx, void* object, std::int64_t step, owned_layer const& of_step);
   static constexpr training_functions all{zeros_like, refresh};
 };
 template <class Layer> owned_layer training_functions_of<Layer>::zeros_like(void const* object) {
   return owned_layer(std::make_unique<gradients>(nn::zeros_like(*static_cast<Layer const*>(object))));
 }
 template <class Layer>
-void training_functions_of<Layer>::refresh(void* object, std::int64_t step, owned_layer const& of_step) {
-  nn::refresh(*static_cast<Layer*>(object), step, of_step.as<gradients>());
+void training_functions_of<Layer>::refresh(context& ctx, void* object, std::int64_t step,
+                                           owned_layer const& of_step) {
+  nn::refresh(ctx, *static_cast<Layer*>(object), step, of_step.as<gradients>());
 }
 
 }  // namespace detail
@@ -36040,7 +37056,7 @@ class any_layer {
   detail::layer_functions const* functions_;
 };
 
-/// The same, to be changed.
+/// A layer that is to be changed.
 class mutable_any_layer : public any_layer {
  public:
   template <class Layer>
@@ -36050,10 +37066,14 @@ class mutable_any_layer : public any_layer {
   operator nn::mutable_parameter_list() const { return {layer_, functions_->walk}; }
 
   /// See nn::refresh.
-  void refresh(std::int64_t step) const { functions_->refresh(layer_, step); }
+  void refresh(context& ctx, std::int64_t step) const { functions_->refresh(ctx, layer_, step); }
+  void refresh(std::int64_t step) const {
+    context alone(1);
+    refresh(alone, step);
+  }
 };
 
-/// The same, to be trained: a layer that has `gradients`.
+/// A layer that is to be trained: it has `gradients`.
 class trainable_layer : public mutable_any_layer {
  public:
   using gradients = owned_layer;
@@ -36066,8 +37086,8 @@ class trainable_layer : public mutable_any_layer {
   /// See nn::zeros_like and nn::refresh.
   owned_layer zeros_like() const { return training_->zeros_like(layer_); }
   using mutable_any_layer::refresh;
-  void refresh(std::int64_t step, owned_layer const& of_step) const {
-    training_->refresh(layer_, step, of_step);
+  void refresh(context& ctx, std::int64_t step, owned_layer const& of_step) const {
+    training_->refresh(ctx, layer_, step, of_step);
   }
 
  private:
@@ -36130,8 +37150,8 @@ struct token_loss {
 #include <utility>
 #include <vector>
 
-// Models of tokens whose network, element and block are not known: what trains and uses them is compiled
-// once, and a model may come from a library that is loaded when it is needed.
+// Models of tokens whose network, element and block are not known: programs that train and use them are
+// compiled once, and a model may come from a library that is loaded when it is needed.
 //
 //   using network = nn::gpt<float, block_shape<16>>;
 //   std::unique_ptr<train::any_model> model = std::make_unique<train::model_of<network>>(network(shape, 1));
@@ -36140,7 +37160,7 @@ struct token_loss {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Sequences that a model is shown together, and what it is to say of them.
+/// Sequences that a model is shown together, and the answers that are right.
 struct token_batch {
   std::vector<std::int64_t> lengths = {};  // of the sequences
   std::vector<std::int32_t> inputs = {};   // (tokens), sequence by sequence
@@ -36162,16 +37182,15 @@ class any_model {
  public:
   virtual ~any_model() = default;
 
-  /// What is trained, saved and read.
+  /// The layer of the model, which is trained, saved and read.
   virtual trainable_layer layer() = 0;
   /// The sum of the losses of a batch, in nats: see forward of the model.
   virtual double forward(token_batch const& shown, nn::any_pass const& p) = 0;
   /// Adds the gradients of the loss that forward returned.
   ///   gradients   made by layer().zeros_like()
   virtual void backward(token_batch const& shown, owned_layer& gradients, nn::any_pass const& p) = 0;
-  /// Logits of what it says about a token of the first sequence: a decoder of the token that follows, an
-  /// encoder of the token itself. Throws option_error of a classifier, shape_error if the sequence has no
-  /// such token.
+  /// Logits at a token of the first sequence: by a decoder of the token that follows, by an encoder of the
+  /// token itself. Throws option_error of a classifier, shape_error if the sequence has no such token.
   virtual std::vector<float> token_logits(token_batch const& shown, std::int64_t place,
                                           nn::any_pass const& p) = 0;
   /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model
@@ -36366,7 +37385,8 @@ namespace detail {
 std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
 std::int64_t length_of_list(io::json::object const& all, std::string_view list);
 
-/// Compares settings of a checkpoint with those of what is there. Throws io_error with both values.
+/// Compares settings of a checkpoint with settings of the model or training in memory. Throws io_error with
+/// both values.
 ///   owner    "model" or "training"
 ///   advice   the end of the error
 ///   knows    whether the checkpoint can have a setting of this name
@@ -36410,8 +37430,8 @@ io::json architecture(setting_list const& of);
 /// The settings of a model that only its training depends on, such as the rates and keys of dropout.
 io::json::object training_settings(setting_list const& of);
 
-/// What decides about the last bits of a model's results: the engines are those of its parameters, and of
-/// the elements to which its layers round the factors of products.
+/// The arithmetic that decides about the last bits of a model's results: the instruction set, and the engines
+/// for its parameters and for the elements to which its layers round the factors of products.
 std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
                                 machine const& on);
 
@@ -36499,11 +37519,12 @@ TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameter
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Of what an array of an optimizer's state has a number each. A vector is one block, of one column.
+/// The parts of a parameter for each of which an array of an optimizer's state has a number. A vector is one
+/// block, of one column.
 enum class state_per {
-  element,  // stored values, in their order; those of new blocks are zero
-  group,    // so many consecutive stored values; those of new blocks are zero
-  block,    // stored blocks; those of new ones are zero
+  element,  // stored values, in their order; zero in new blocks
+  group,    // groups of consecutive stored values; zero in new blocks
+  block,    // stored blocks; zero for new ones
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
 };
@@ -36518,7 +37539,7 @@ inline constexpr eight_bits linear_eight_bits{
     [](std::uint8_t code) { return float(std::int8_t(code)) / 127; },
     [](float share) { return std::uint8_t(std::int8_t(std::lround(share * 127))); }};
 
-/// What the sizes of the arrays of a parameter follow from.
+/// The sizes of a parameter, from which the sizes of its arrays follow.
 struct parameter_sizes {
   std::int64_t elements, blocks, rows, cols;
 
@@ -36629,8 +37650,8 @@ struct optimizer_state {
   friend bool operator==(optimizer_state const&, optimizer_state const&) = default;
 };
 
-/// Throws shape_error, which begins with the operation, unless gradients and a state are those of a model on
-/// its patterns.
+/// Throws shape_error, which begins with the operation, unless gradients and a state belong to a model with
+/// its present patterns.
 void require_state(char const* operation, nn::parameter_list const& model, optimizer_state const& state);
 void require_state(char const* operation, nn::parameter_list const& model,
                    nn::parameter_list const& gradients, optimizer_state const& state);
@@ -36986,8 +38007,8 @@ inline std::string state_path(std::string const& folder) { return folder + "/" +
 void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
                      optimizer_state const& optimizer, machine const& on = this_machine());
 
-/// The same of a model that has been trained, for inference: its parameters and patterns alone, the numbers
-/// of blocks in 16 bits where they fit. Training cannot go on from it.
+/// Saves a model that has been trained, for inference: its parameters and patterns alone, the numbers of
+/// blocks in 16 bits where they fit. Training cannot go on from it.
 void save_weights(std::string const& folder, io::json state, any_layer const& model,
                   machine const& on = this_machine());
 
@@ -37024,8 +38045,8 @@ class checkpoint {
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
 
-  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of what is
-  /// frozen.
+  /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
+  /// matrices.
   std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
 
   void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
@@ -37036,7 +38057,7 @@ class checkpoint {
     if (version_ >= 2) tensors_.check(name);
   }
 
-  /// The pattern of a matrix in the file, whose size and block shape must be those of `matrix`.
+  /// The pattern of a matrix in the file, which must have the size and the block shape of `matrix`.
   pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
 
   void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
@@ -37303,8 +38324,10 @@ TESSERA_BODY void checkpoint::set_patterns(std::vector<pattern> const& patterns,
                                            nn::mutable_parameter_list gradients) {
   std::size_t next = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i)
-    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix())
-      gradient.set_pattern(patterns[next++]);
+    if (any_tensor& gradient = gradients[i].tensor; gradient.is_matrix()) {
+      pattern const& its = patterns[next++];
+      if (nn::is_wanted(gradient)) gradient.set_pattern(its);
+    }
 }
 
 TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_tensor const& of,
@@ -37604,7 +38627,7 @@ struct loss_scaling {
   bool adapts() const { return interval > 0; }
 
   /// Throws error if the scale is already the least: the cause is then not the scale.
-  ///   found   what is not finite, for the error
+  ///   found   the beginning of the error: which numbers are not finite
   void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
   void succeeded() {
     if (!adapts() || ++good_steps < interval) return;
@@ -37653,9 +38676,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
 struct parameter_group {
   std::string names;    // as in a checkpoint; each `*` stands for any text
-  double rate = 1;      // factor of the learning rate; 0: frozen, and no part of the gradient's norm
+  double rate = 1;      // factor of the learning rate; 0: frozen, without a gradient
   double decay = 1;     // factor of the optimizer's weight decay
-  bool evolves = true;  // whether the sparsity policy changes the patterns; never those of frozen ones
+  bool evolves = true;  // whether the sparsity policy changes the patterns; frozen parameters keep them
 
   static void parts(auto& each, auto&... of) {
     each.setting("names", of.names...);
@@ -37701,6 +38724,9 @@ class parameter_groups {
     return group.evolves && !group.is_frozen();
   }
 
+  /// Drops the gradients of frozen parameters; gives zeros to others that have none.
+  void fit_gradients(nn::parameter_list const& model, nn::mutable_parameter_list gradients) const;
+
  private:
   static parameter_group const& all_alike() {
     static const parameter_group alike;
@@ -37712,11 +38738,20 @@ class parameter_groups {
 
 #ifdef TESSERA_BODY
 
+TESSERA_COLD TESSERA_BODY void parameter_groups::fit_gradients(nn::parameter_list const& model,
+                                                               nn::mutable_parameter_list gradients) const {
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (of_parameter(i).is_frozen())
+      gradients[i].tensor.drop();
+    else if (!nn::is_wanted(gradients[i].tensor))
+      gradients[i].tensor.reset_like(model[i].tensor);
+}
+
 TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
                                                              std::vector<parameter_group> groups) {
   std::vector<std::int64_t> members(groups.size());
   groups_ = std::move(groups);
-  groups_.push_back({});  // of those that match none
+  groups_.push_back({});  // of parameters that match none
   const std::vector<std::string> names = model.names();
   const std::string first = names.empty() ? "" : names.front();
   for (std::size_t i = 0; i < model.size(); ++i) {
@@ -37833,8 +38868,7 @@ struct scaled_values {
   }
 };
 
-/// A parameter in an update. Stored values are those of its blocks, one after the other, in the order of the
-/// pattern.
+/// A parameter in an update. Its stored values stand block by block, in the order of the pattern.
 ///   T   its accumulator: float or double
 template <element T> class parameter_values {
  public:
@@ -37852,7 +38886,7 @@ template <element T> class parameter_values {
   feature_vector<T> w;               // stored values or, of a narrow parameter, their master
   const feature_vector<T> gradient;  // as many
 
-  // Array i of those that `state` declared; throw option_error if it is none, or of another kind.
+  // Array i, as `state` declared them; option_error if there is none, or it is of another kind.
 
   /// Of accumulators, one for each stored value.
   feature_vector<T> elements(std::size_t i) {
@@ -37919,7 +38953,7 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
   return list.take();
 }
 
-/// Sets what overhangs a matrix to zero, should an optimizer have changed it.
+/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
 ///   values   one for each stored value of the matrix
 template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
   const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
@@ -37975,9 +39009,9 @@ template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::mo
   return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
 }
 
-/// One update of all parameters that are not frozen; the gradients stay unchanged. `gradient_scale` applies
-/// clipping and the mean over tokens, without another pass over the gradients. Throws shape_error if
-/// gradients or state do not fit the model.
+/// One update of all parameters that are not frozen and have a gradient; the gradients stay unchanged.
+/// `gradient_scale` applies clipping and the mean over tokens, without another pass over the gradients.
+/// Throws shape_error if gradients or state do not fit the model.
 template <class Optimizer>
 void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
                        nn::parameter_list const& gradients, optimizer_state& state, double rate,
@@ -37990,8 +39024,8 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
   const std::int64_t number = state.updates + 1;
   for (std::size_t i = 0; i < model.size(); ++i) {
     parameter_group const& group = groups.of_parameter(i);
-    if (group.is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
+    if (group.is_frozen() || !nn::is_wanted(gradient)) continue;
     const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
     const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
     const auto step = [&]<class T>(T) {
@@ -38144,7 +39178,7 @@ template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&&
 TESSERA_COLD TESSERA_BODY std::vector<kept_key> kept_keys(io::json_place const& state,
                                                           mutable_any_layer const& model) {
   std::vector<kept_key> all;
-  std::map<std::uint64_t, random_key> before;  // for keys of the model; those of a frozen copy are the same
+  std::map<std::uint64_t, random_key> before;  // for keys of the model, which a frozen copy has, too
   for_each_key(model, [&](std::string const& setting, random_key& key) {
     const std::string layer = setting.substr(0, setting.rfind('.'));
     const std::string numbered = layer + ".layer";  // before version 5
@@ -38369,7 +39403,7 @@ template <element Sum> class gradient_rows {
 ///   dy (rows, tokens)  x (cols, tokens)
 ///   Computes 128 rows at a time, or a quarter of all rows if that is less, and needs no more memory than
 ///   this. At 3072 x 768 and 4096 tokens it takes 1.4 times the time of the whole product at once, at 768 x
-///   3072 equal time. The bits are the same for any number of threads.
+///   3072 equal time. Any number of threads gives the same bits.
 template <element T, class Visit>
 void for_each_absent_gradient(context& ctx, pattern const& stored, int block_rows, int block_cols,
                               panel_matrix<T> const& dy, panel_matrix<T> const& x, Visit&& visit) {
@@ -38612,7 +39646,7 @@ concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, s
   { p.growth_score(block) } -> std::convertible_to<double>;
 };
 
-/// A sparse matrix among others, as an averaging policy sees it: numbers of blocks, those that are pruned,
+/// A sparse matrix among others, as an averaging policy sees it: numbers of stored, absent and pruned blocks,
 /// and the mean magnitude of the average at the stored ones.
 struct growth_share {
   std::int64_t stored, absent, pruned;
@@ -38620,10 +39654,9 @@ struct growth_share {
 };
 
 /// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
-///   average_share(done)   the share of the average that stays when the gradient of step `done` is added,
-///   from
-///                         which the rest comes; nothing if this gradient is not. An average begins at zero
-///                         after a step that was not. The step of an update must count
+///   average_share(done)   the weight of the old average in step `done`, 1 minus the weight of the new
+///                         gradient; nothing if this step is skipped. The average begins at zero after a
+///                         skipped step. Steps of updates may not be skipped
 ///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
 template <class Policy>
 concept averaging_policy =
@@ -38651,7 +39684,7 @@ template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& po
     return gradient_policy<Policy>;
 }
 
-/// Whether it uses those of the step that ends with `done`.
+/// Whether a policy uses the gradients of absent blocks in the step that ends with `done`.
 template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
   return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
 }
@@ -38725,7 +39758,8 @@ struct evolving_weight {
   std::uint64_t number;   // and among all matrices
 };
 
-/// Those of role `weight`, sparse ones or, with `dense_too`, all. Groups may keep the pattern of some.
+/// The parameters of role `weight` whose pattern is sparse or, with `dense_too`, all of them, but for the
+/// weights whose group keeps its pattern.
 TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
                                                                   bool dense_too) {
   std::vector<evolving_weight> all;
@@ -38790,7 +39824,7 @@ template <class Policy> class growth_candidates {
     nn::require_alike("growth_candidates", model, gradients);
     const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
     for (const auto [i, number] : evolving_weights(model, false)) {
-      if (!groups.evolves(number)) continue;
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
       any_tensor const& weight = model[i].tensor;
       pattern const& stored = weight.pattern();
       std::vector<float>* average = nullptr;
@@ -38844,7 +39878,7 @@ template <class Policy> class growth_candidates {
   /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
   void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
     for (const auto [i, number] : evolving_weights(gradients, false)) {
-      if (!groups.evolves(number)) continue;
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
       matrix const* const found = find(number);
       if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
         throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",
@@ -38854,8 +39888,8 @@ template <class Policy> class growth_candidates {
   }
 
   /// The numbers of the candidates of a matrix, ascending.
-  ///   number   of the matrix among those of the model
-  std::span<std::int64_t const> of(std::uint64_t number) const {
+  ///   number   of the matrix among the matrices of the model
+  std::span<std::int64_t const> of_matrix(std::uint64_t number) const {
     matrix const* const found = find(number);
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
@@ -39037,10 +40071,10 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   pattern_change all;
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
-    if (!groups.evolves(number)) continue;
+    if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
     any_tensor& weight = model[i].tensor;
     const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
-                              candidates.of(number)};
+                              candidates.of_matrix(number)};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
@@ -39125,7 +40159,8 @@ struct gradient_size {
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters do not count. Numbers in frozen tensors, which layers measured, must be finite too.
+/// parameters, and gradients that nobody wants, do not count. Numbers in frozen tensors, which layers
+/// measured, must be finite too.
 gradient_size measure(context& ctx, nn::parameter_list const& gradients, parameter_groups const& groups = {});
 
 /// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if
@@ -39150,8 +40185,8 @@ TESSERA_BODY gradient_size measure(context& ctx, nn::parameter_list const& gradi
   gradient_size all;
   double squares = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    if (groups.of_parameter(i).is_frozen()) continue;
     any_tensor const& gradient = gradients[i].tensor;
+    if (groups.of_parameter(i).is_frozen() || !nn::is_wanted(gradient)) continue;
     const auto squares_of = [&]<class T>(T) {
       const auto values = feature_vector<T>::of_values(const_cast<T*>(gradient.data<T>()), gradient.size());
       return nn::total(ctx, square(stored_values(values)), gradient);
@@ -39322,7 +40357,7 @@ struct progress {
 };
 
 /// A model and everything that changes together with it in training, of models whose type is not known.
-/// What works for these is compiled once for all models.
+/// Functions of it are compiled once for all models.
 template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
   trainable_layer model;
   Optimizer optimizer;
@@ -39358,12 +40393,15 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     if constexpr (requires { policy.check(); }) policy.check();
   }
 
-  /// Trains the parameters whose names match in another way: see parameter_group. Throws option_error for a
-  /// group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
+  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
+  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
+  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
+  /// blocks but the groups keep all patterns.
   void group_parameters(std::vector<parameter_group> by_name) {
     parameter_groups by(model, std::move(by_name));
     require_evolving(policy, model, by);
     groups = std::move(by);
+    groups.fit_gradients(model, gradients);
   }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
@@ -39377,7 +40415,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   }
   template <element T>
   nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
-  /// The same for a model whose element is not known.
+  /// The pass of a step for a model whose element is not known.
   nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
     return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
             scaling.scale, weight_gradients()};
@@ -39506,9 +40544,9 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
 }
 
-/// A step with what precedes and follows its gradients, which `with_gradients` computes and uses.
+/// A step: the work before and after its gradients, which `with_gradients` computes and uses.
 template <class Optimizer, class Policy>
-step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings const& how,
+step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
                           function_ref<token_loss(int)> accumulate,
                           function_ref<step_report(function_ref<token_loss(int)>)> with_gradients) {
   const bool evolves = t.policy.due(t.progress.step + 1);
@@ -39524,9 +40562,9 @@ step_report evolving_step(any_training<Optimizer, Policy>& t, step_settings cons
     report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
                             t.candidates, t.groups, t.keys);
   if (report.skipped)
-    t.model.refresh(t.progress.step);
+    t.model.refresh(ctx, t.progress.step);
   else
-    t.model.refresh(t.progress.step, t.gradients);
+    t.model.refresh(ctx, t.progress.step, t.gradients);
   return report;
 }
 
@@ -39557,7 +40595,7 @@ step_report gradient_step(context& ctx, Training& t, step_settings const& how, A
 template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
-  return detail::evolving_step(t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+  return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
     return gradient_step(ctx, t, how, watched, hooks...);
   });
 }
@@ -39619,9 +40657,9 @@ enum class other_settings { refused, allowed };
 /// Resumes from a checkpoint, with the bits of a run that was never interrupted. Throws io_error, and leaves
 /// `t` unchanged, if the checkpoint is not of this model and optimizer, or one of the settings of the
 /// optimizer, the policy, the groups of parameters and dropout is another: by `other_settings::allowed` the
-/// run goes on with those of `t`. Keys of random choices are those of the checkpoint. The number of threads
-/// may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and compares
-/// them itself.
+/// run goes on with the settings of `t`. Keys of random choices are taken from the checkpoint. The number of
+/// threads may change. Data, rates, clipping, micro-batches and hooks belong to the program, which keeps and
+/// compares them itself.
 template <class Optimizer, class Policy>
 void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
             other_settings settings = other_settings::refused) {
@@ -39746,7 +40784,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   nn::mutable_parameter_list gradients(t.gradients);
   const nn::parameter_list restored(t.model);
   for (std::size_t i = 0; i < restored.size(); ++i)
-    if (restored[i].tensor.is_matrix()) gradients[i].tensor.reset(restored[i].tensor.pattern());
+    if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
   t.state = initial_state(t.optimizer, t.model);
   t.progress = earlier;
@@ -40137,8 +41175,8 @@ template <class Training> class classification : public program {
 #include <vector>
 
 // A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
-// What is read, and what a missing member of the configuration means, is as in from_pretrained of
-// transformers 5.
+// It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
+// configuration lacks.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
@@ -40147,8 +41185,8 @@ class hugging_face {
  public:
   /// One tensor of a model has several names: see spellings.
   ///   reader   the class of transformers that such a folder belongs to
-  ///   base     what the names of all but the heads begin with
-  ///   tied     {name, the name of a tensor of a head that is the same}
+  ///   base     with which the names of all tensors begin but the heads'
+  ///   tied     {name of a tensor, name of the tensor of a head that has its values}
   hugging_face(std::string const& folder, std::string reader, std::string base,
                std::map<std::string, std::string> tied);
 
@@ -40159,7 +41197,7 @@ class hugging_face {
   /// An integer, at least `least`; `missing` if the configuration has none.
   std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
                        std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
-  /// What is added to a variance.
+  /// The epsilon that is added to a variance.
   double epsilon(std::string const& key, double missing) const;
   /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
   void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
@@ -40171,9 +41209,9 @@ class hugging_face {
 
   bool has(std::string const& name) const;
   /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for what
-  /// only the configuration claims; and behind it, when they are read. Throws io_error for tensors that the
-  /// model has no place for if `unused` is null, else appends their names to it.
+  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for
+  /// tensors that only the configuration claims; and behind it, when they are read. Throws io_error for
+  /// tensors that the model has no place for if `unused` is null, else appends their names to it.
   template <class Declare, class Make>
   void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
     declare();
@@ -40198,13 +41236,13 @@ class hugging_face {
     if (!reads_) return io::detail::require_tensor(*file, *found, shape);
     io::read(*file, found->name, to(), stands...);
   }
-  /// A layer norm of so many features.
+  /// A layer norm of `size` features.
   template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
     tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
     tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
     if (reads_) to().epsilon = epsilon;
   }
-  /// W (rows, cols) and b of a linear layer: one tensor each, or several, one below the other.
+  /// W (rows, cols) and b of a linear_like layer: one tensor each, or several, one below the other.
   template <class Get>
   void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
               io::orientation stands = io::orientation::as_it_is) {
@@ -40214,15 +41252,15 @@ class hugging_face {
                                                        as_it_is ? cols : part_rows};
     if (!reads_ || names.size() == 1) {
       for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().bias; });
+        tensor(name + ".weight", shape, [&]() -> auto& { return to().plain().weight; }, stands);
+        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().plain().bias; });
       }
       return;
     }
-    using matrix = std::remove_cvref_t<decltype(to().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().bias)>;
+    using matrix = std::remove_cvref_t<decltype(to().plain().weight)>;
+    using vector = std::remove_cvref_t<decltype(to().plain().bias)>;
     std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().bias.begin();
+    auto next = to().plain().bias.begin();
     for (std::size_t i = 0; i < names.size(); ++i) {
       matrix part(part_rows, cols);
       vector bias(part_rows);
@@ -40231,7 +41269,7 @@ class hugging_face {
       copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
       next = std::copy(bias.begin(), bias.end(), next);
     }
-    copy(row_major(all.data(), rows, cols), to().weight);
+    copy(row_major(all.data(), rows, cols), to().plain().weight);
   }
 
  private:
@@ -40316,7 +41354,8 @@ class weight_files {
     for (std::string const& file : names) paths_.push_back(in_folder(file));
   }
 
-  /// There are no weights: says what is there instead, and how it becomes model.safetensors.
+  /// There are no weights: names the files that are there instead, and says how they become
+  /// model.safetensors.
   [[noreturn]] void refuse() const {
     std::vector<std::string> names;
     std::error_code unreadable;
@@ -40523,8 +41562,8 @@ TESSERA_BODY bool hugging_face::is_buffer(std::string_view name) {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What a token of a vocabulary is to masking: special tokens are never predicted, and a whole word is a
-/// token that begins one and those that continue it.
+/// How masking treats a token of a vocabulary: special tokens are never predicted, and a whole word is a
+/// token that begins it and all tokens that continue it.
 enum class token_kind : std::uint8_t { special, begins_word, continues_word };
 
 /// Hides tokens that a masked language model predicts (Devlin et al. 2019, §3.1 and appendix A.1; whole
@@ -40540,8 +41579,8 @@ struct masking {
   /// Throws option_error for shares that make no sense and a mask that is no token.
   void check() const;
 
-  /// Masks one sequence: `inputs` is what the model is shown, `targets` the true tokens of chosen places and
-  /// nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
+  /// Masks one sequence: `inputs` are the tokens for the model, `targets` the true tokens of chosen places
+  /// and nn::ignored elsewhere. Returns the number of chosen places: 0 if all tokens are special.
   ///   random_numbers   of this sequence alone: the result depends on nothing else
   std::int64_t apply(std::span<std::int32_t const> tokens, random_stream const& random_numbers,
                      std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const;
@@ -40757,7 +41796,8 @@ std::int64_t blocks_left(std::vector<weight_blocks> const& weights, double densi
 /// Throws option_error unless there is a score for each stored block, and error unless each is finite.
 void require_scores(std::vector<weight_blocks> const& weights, std::vector<double> const& scores);
 
-/// A mark for each stored block of all weights: 1 for those to prune. Of all weights together each keeps one.
+/// A mark for each stored block of all weights: 1 for blocks to prune. If blocks of all weights compete, each
+/// weight keeps at least one.
 ///   stay(stored, grid)   the number of blocks that stay, of a matrix or of all together
 std::vector<char> lowest_blocks(std::vector<weight_blocks> const& weights, std::vector<double> scores,
                                 pruning_scope scope,
@@ -40768,8 +41808,8 @@ void remove_marked(nn::mutable_parameter_list model, std::vector<char> const& ma
 
 }  // namespace detail
 
-/// Prunes the weights of a model by scores, in place: `density` of the blocks of their grids are left, those
-/// of highest score. Embeddings and heads stay dense. Gradients and optimizer state are to be made
+/// Prunes the weights of a model by scores, in place: the blocks of highest score stay, `density` of the
+/// blocks of their grids. Embeddings and heads stay dense. Gradients and optimizer state are to be made
 /// afterwards.
 ///   scores   of the stored blocks, higher for better ones: of the weights in their order, by slot
 ///   Throws, before anything is changed, option_error unless density is in (0, 1] and leaves as many blocks
@@ -40914,7 +41954,7 @@ TESSERA_BODY void prune(nn::mutable_parameter_list model, double density, prunin
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What a pretrained model is to be besides what its files say.
+/// Choices for a pretrained model that its files do not make.
 struct pretrained_settings {
   double density = 1;  // of the weights of each layer: the blocks of greatest magnitude stay
   pruning_scope scope = pruning_scope::each_matrix;
@@ -41074,13 +42114,13 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
 /// with its masked-language-model head, and with next-sentence prediction if the files have it. Its weights
 /// are pruned to blocks if `density` is below 1. Memory follows the size of the files.
-///   Reads what from_pretrained of GPT2LMHeadModel and BertForMaskedLM reads (transformers 5): names with or
-///   without "transformer." or "bert." before them, a table that is there only as the weight of the head,
-///   gamma and beta of old files, and the defaults of members that the configuration lacks.
-///   Throws io_error, with the file and the place, if a file or a tensor is missing (those of the head, in a
-///   folder of a class with another one), has another shape, or is there twice and not the same; if a tensor
-///   has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias and
-///   attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
+///   Reads as from_pretrained of GPT2LMHeadModel and BertForMaskedLM (transformers 5): names with or without
+///   "transformer." or "bert." before them, a table that is there only as the weight of the head, gamma and
+///   beta of old files, and the defaults of members that the configuration lacks.
+///   Throws io_error, with the file and the place, if a file or a tensor is missing (tensors of the head, in
+///   a folder of a class with another head), has another shape, or is there twice with other values; if a
+///   tensor has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias
+///   and attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
 ///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
@@ -41125,13 +42165,13 @@ struct penalty : step_hook {
 
 namespace detail {
 
-/// Calls visit(matrix, gradient) for the weights of a training that are not frozen.
+/// Calls visit(matrix, gradient) for the weights of a training that are not frozen and have a gradient.
 template <class Training, class Visit> void for_each_trained_weight(Training& t, Visit&& visit) {
   const nn::parameter_list model(t.model);
   nn::mutable_parameter_list gradients(t.gradients);
   nn::require_alike("penalty", model, gradients);
   for (std::size_t i = 0; i < model.size(); ++i)
-    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen())
+    if (model[i].is_weight() && !t.groups.of_parameter(i).is_frozen() && nn::is_wanted(gradients[i].tensor))
       visit(model[i].tensor, gradients[i].tensor);
 }
 
@@ -41230,7 +42270,7 @@ struct exploration_penalty : penalty {
                 layer.stored,
                 [&](nn::parameter_name const& name, auto const& w, auto const& visible, auto& gradient) {
                   if constexpr (nn::is_matrix<decltype(w)>)
-                    if (name.role() == nn::parameter_role::weight)
+                    if (name.role() == nn::parameter_role::weight && nn::is_wanted(gradient))
                       sum += add(ctx, w, visible.pattern(), 1 / layer.density, factor, gradient);
                 },
                 layer.visible, gradients.stored);
@@ -41287,9 +42327,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// algorithm 1): each place of the block grid has a sign, drawn once and for all. The blocks of least
 /// sign · (sum of elements) are pruned, and an equal number of randomly chosen absent blocks grows, as zeros.
 ///   The paper prunes a connection in the step in which its sign turns over, however many do; here an update
-///   replaces a fixed number, so that counts can be compared with those of other policies. Weights need not
-///   begin with the signs of their places: about half of the first blocks are pruned early. The paper's L1
-///   term and its noise are hooks of the step: l1_penalty and weight_noise.
+///   replaces a fixed number, so that policies can be compared by their counts. Weights need not begin with
+///   the signs of their places: about half of the first blocks are pruned early. The paper's L1 term and its
+///   noise are hooks of the step: l1_penalty and weight_noise.
 struct deep_rewiring {
   std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;     // of the whole run
@@ -41357,7 +42397,7 @@ template <schedule Schedule> struct weight_noise : step_hook {
       const random_stream random(seed, random_purpose::noise, key_of(t.keys, names[i], number++),
                                  static_cast<std::uint64_t>(t.progress.step));
       const double its_rate = rate * t.groups.of_parameter(i).rate;
-      if (!model[i].is_weight() || its_rate == 0) continue;
+      if (!model[i].is_weight() || its_rate == 0 || !nn::is_wanted(gradients[i].tensor)) continue;
       const auto add_to = [&]<class T>(T) {
         parameter_values<T> of(model[i], gradients[i].tensor, t.state.parameters[i]);
         add(ctx, model[i].tensor, of.w.data(), std::sqrt(2 * its_rate * temperature), random);
@@ -41631,7 +42671,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///   One number is averaged for each block: the norm of its gradient with the sign of the sum of its
 /// elements, so that blocks of one element have the average of the paper. A matrix takes 4 bytes for each
 /// block of its grid. Only the last `averaged` steps before an update count, each of which costs the whole
-/// gradient: those before would have the weight momentum^averaged, 0.04 unless said otherwise.
+/// gradient: earlier steps would have the weight momentum^averaged, 0.04 unless said otherwise.
 struct sparse_momentum {
   std::int64_t interval = 0;   // steps from update to update; 0: the first pattern is kept
   std::int64_t steps = 0;      // of the whole run
@@ -41667,7 +42707,7 @@ struct sparse_momentum {
     const T size = norm_of(gradient, norm);
     return std::accumulate(gradient.begin(), gradient.end(), T(0)) < 0 ? -size : size;
   }
-  /// In proportion to the averages; what is over by rounding goes to the largest remainders.
+  /// In proportion to the averages; blocks that rounding leaves over go to the largest remainders.
   std::vector<std::int64_t> share_out(std::span<growth_share const> all) const;
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
     return {at.candidates.begin(), at.candidates.end()};
@@ -41722,7 +42762,7 @@ TESSERA_BODY std::vector<std::int64_t> sparse_momentum::share_out(std::span<grow
   };
   while (fill()) {
   }
-  if (!(sum > 0)) {  // no gradient at all: each grows what it lost
+  if (!(sum > 0)) {  // no gradient at all: each matrix grows as many blocks as it lost
     for (const std::size_t m : open) grown[m] = std::min(all[m].pruned, all[m].absent);
     return grown;
   }
@@ -41781,7 +42821,7 @@ inline double suggested_rate(double dense_rate, double density) {
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Gives every weight of a model all blocks of its grid: stored ones keep their values, new ones are zero.
-/// The model computes what it did, but for the order of sums. This ends sparse pre-training before dense
+/// The model computes as before, but for the order of sums. This ends sparse pre-training before dense
 /// fine-tuning (SPDF, Thangarasa et al. 2023, §2.1), and is the way back in dense → sparse → dense, after
 /// `prune`. Gradients and optimizer state are to be made afterwards. A layer nn::top_kast computes with its
 /// forward pattern as before; the scores of nn::edge_popup must not be densified.
@@ -41920,7 +42960,7 @@ TESSERA_BODY double mask_distance(model_patterns const& a, model_patterns const&
 #include <utility>
 #include <vector>
 
-// Early-bird tickets: what would be pruned is known long before the end of training. The mask that pruning
+// Early-bird tickets: which blocks are weak is known long before the end of training. The mask that pruning
 // would leave is drawn after each epoch; when it hardly changes any more, the model is pruned, and only the
 // ticket is trained to the end.
 
@@ -41998,6 +43038,7 @@ struct slimming_penalty : penalty {
           for (std::int64_t k = 0; k < layer.coefficients.size(); ++k) {
             const double c = double(layer.coefficients[k]);
             sum += std::abs(c);
+            if (!nn::is_wanted(gradients.coefficients)) continue;
             auto& gradient = gradients.coefficients[k];
             gradient += std::remove_cvref_t<decltype(gradient)>(factor * double((c > 0) - (c < 0)));
           }
@@ -42031,9 +43072,9 @@ inline void require_share(char const* operation, double share) {
 }
 }  // namespace detail
 
-/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when `share` of all of them,
-/// those of least |c|, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each keeps at least
-/// one.
+/// The neurons that are left of each nn::slimmable_mlp of a model, in its order, when the neurons of least
+/// |c|, `share` of all, are pruned: patterns (1, hidden) for early_ticket and nn::slimmed. Each layer keeps
+/// at least one.
 ///   Throws option_error unless share is in [0, 1) and the model has such layers; error if a coefficient is
 ///   not finite.
 template <class Model> model_patterns neuron_masks(Model const& model, double share) {
@@ -42094,7 +43135,7 @@ template <class Model> model_patterns head_masks(Model const& model, double shar
 #include <vector>
 
 // Lottery tickets (Frankle, Carbin 2019, "The lottery ticket hypothesis"): iterative magnitude pruning with
-// rewinding. A dense model is trained, its weakest blocks are pruned, what is left gets back the values of an
+// rewinding. A dense model is trained, its weakest blocks are pruned, the others get back the values of an
 // early step, and so on, round by round:
 //
 //   const auto early = model;                  // of step 0; of a later one after Frankle et al. 2020
@@ -42106,9 +43147,9 @@ template <class Model> model_patterns head_masks(Model const& model, double shar
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// Prunes `share` of the stored blocks of a model's weights, in place: those of least mean magnitude, in each
-/// matrix or among all. Numbers of blocks are rounded, and each matrix keeps at least one of what it has.
-/// Gradients and optimizer state are to be made afterwards.
+/// Prunes `share` of the stored blocks of a model's weights, in place: the blocks of least mean magnitude, in
+/// each matrix or among all. Numbers of blocks are rounded, and each matrix that has blocks keeps at least
+/// one. Gradients and optimizer state are to be made afterwards.
 ///   Throws option_error unless share is in [0, 1) and the model has weights; error if a value is not finite.
 void prune_share(nn::mutable_parameter_list model, double share,
                  pruning_scope scope = pruning_scope::each_matrix);
@@ -42118,8 +43159,8 @@ namespace detail {
 void require_early(nn::parameter_list const& early, nn::parameter_list const& model);
 }  // namespace detail
 
-/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; blocks stay those
-/// of the model. Gradients and optimizer state are to be made afterwards.
+/// Gives all parameters of a model the values that `early`, a copy of it, has, to the bit; the model keeps
+/// its patterns. Gradients and optimizer state are to be made afterwards.
 ///   Throws, before anything is changed, shape_error if `early` has other sizes, or does not store a block
 ///   that the model stores.
 template <class Model> void rewind_to(Model const& early, Model& model) {
@@ -42129,8 +43170,8 @@ template <class Model> void rewind_to(Model const& early, Model& model) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i].tensor.assign(from[i].tensor);
 }
 
-/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and what is
-/// left as it is in `early`. Throws as prune_share and rewind_to, before anything is changed.
+/// The next ticket of a model that has been trained: without `share` of its blocks, the weakest, and with the
+/// values of `early` in the others. Throws as prune_share and rewind_to, before anything is changed.
 template <class Model>
 void next_ticket(Model& trained, Model const& early, double share = 0.2,
                  pruning_scope scope = pruning_scope::each_matrix) {
@@ -42205,7 +43246,7 @@ TESSERA_COLD TESSERA_BODY void prune_share(nn::mutable_parameter_list model, dou
 // is dense or denser than it is to be. `prune(model, density, snip_scores(model, add_gradient))` keeps the
 // best blocks of the whole model.
 //
-// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`: what
+// add_gradient(gradients) adds the gradient of a loss, by the model as it is then, to `gradients`, as
 // `accumulate` does in a training step, of one batch or of several. It may be called several times, and then
 // it takes the same batches and drops the same features. A loss scale changes no order of scores.
 
@@ -42243,9 +43284,9 @@ std::vector<double> snip_scores(Model const& model, AddGradient&& add_gradient) 
       model, [](double w, double g) { return std::abs(g * w); }, nn::parameter_list(gradients));
 }
 
-/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks that
-/// stay are those of highest score, whose removal would reduce the norm of the gradient most. The paper
-/// divides logits by a temperature of 200: the loss of add_gradient may do so.
+/// Scores of GraSP (Wang, Zhang, Grosse 2020): the mean of w ∘ (H g) of each stored block. The blocks of
+/// highest score stay, whose removal would reduce the norm of the gradient most. The paper divides logits by
+/// a temperature of 200: the loss of add_gradient may do so.
 ///   g, H   gradient and Hessian of the loss by the weights that may be pruned
 ///   H g is a central difference of gradients: of a small MLP the scores are within 2e-9 of the greatest in
 ///   double, within 3e-5 in float.
@@ -42293,8 +43334,8 @@ std::vector<double> grasp_scores(Model& model, AddGradient&& add_gradient) {
 }
 
 /// Scores of SynFlow (Tanaka, Kunin, Yamins, Ganguli 2020, equation 2): the mean of |∂R/∂w ∘ w| of each
-/// stored block, with the absolute values of all parameters in place of the parameters. For layers without
-/// biases and norms their sums are the same for each layer (the paper's theorem 2).
+/// stored block, with the absolute values of all parameters in place of the parameters. Layers without biases
+/// and norms have the same sum of scores (the paper's theorem 2).
 ///   add_flow(gradients)   adds the gradient of R, the sum of the outputs for an input of ones, without norms
 ///   Values of parameters change meanwhile, and have their bits afterwards; frozen tensors do not change. R
 ///   of deep models overflows narrow elements, and `prune` refuses such scores: use a model of double then.
@@ -42310,7 +43351,8 @@ template <class Model, class AddFlow> std::vector<double> synflow_scores(Model& 
 }
 
 /// Prunes a model by SynFlow: in round k of `rounds` the density falls to density^(k ÷ rounds), by scores of
-/// what is left. This keeps paths from inputs to outputs at densities where pruning at once cuts a layer off.
+/// the blocks that are left. This keeps paths from inputs to outputs at densities where pruning at once cuts
+/// a layer off.
 ///   add_flow(gradients)   as synflow_scores has it; called in every round
 ///   Throws as `prune`, and option_error unless rounds ≥ 1; the model is then as it was.
 template <class Model, class AddFlow>
@@ -42384,7 +43426,8 @@ struct sr_ste_penalty : penalty {
         [&](auto const& layer, auto& gradients) {
           if constexpr (nn::is_nm_linear<std::remove_cvref_t<decltype(layer)>>) {
             layer.require_refreshed();
-            sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
+            if (nn::is_wanted(gradients.weight))
+              sum += add(ctx, layer.weight, layer.visible, factor, gradients.weight);
             found = true;
           }
         },
@@ -42440,7 +43483,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The picture of all patterns of a model, as SVG of less than 200 kB: a square for each stored block or, in
 /// models of more than 16 000 stored blocks, for some of them together, darker where more are stored. Blocks
-/// that `before` does not store are orange (frames as those of Graphcore's dynamic sparsity examples). A
+/// that `before` does not store are orange (as in the frames of Graphcore's dynamic sparsity examples). A
 /// browser shows it.
 ///   before   patterns of an earlier moment; none: no block counts as new
 ///   Throws shape_error if `before` is of another model.
@@ -42708,7 +43751,7 @@ double predicted_exploration(Policy const& policy, model_patterns const& first, 
 struct pattern_turnover {
   std::int64_t stored = 0;                        // afterwards
   std::int64_t grown = 0, pruned = 0;             // by it
-  std::int64_t grown_before = 0, grown_left = 0;  // by the update before; of these, those still stored
+  std::int64_t grown_before = 0, grown_left = 0;  // by the update before; how many of them are still stored
 
   /// The share of the blocks grown by the update before that this one left; 1 if there were none.
   double grown_survivors() const {
@@ -42735,8 +43778,8 @@ class pattern_history {
 
   /// The share of the first blocks that no update has pruned; 1 if there were none.
   double survivors() const;
-  /// As predicted_exploration, with the numbers of blocks that have grown: what explored_blocks::fraction
-  /// would be if they had been chosen at random.
+  /// As predicted_exploration, with the numbers of blocks that have grown: the value that
+  /// explored_blocks::fraction would have if they had been chosen at random.
   double expected_exploration() const;
   /// The part of the present patterns that has been stored since `update` updates were made, or longer; 0
   /// for the survivors.

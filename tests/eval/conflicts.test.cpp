@@ -80,7 +80,7 @@ struct adding {
     p.add(s, body{of, says_it_reads, says_it_writes});
   }
 };
-/// A statement that names a panel, so that what others touch is known.
+/// A statement that names a panel, so that the bytes that others touch are known.
 struct touches_all {
   using statement_tag = void;
   panel_matrix<float>* x;

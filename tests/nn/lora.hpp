@@ -24,7 +24,7 @@ template <element T, class Block, int Rank = 16> struct lora {
   low_rank down, up;
   double scale = 1;
 
-  struct saved {            // what backward needs besides x
+  struct saved {            // for backward, besides x
     panel_matrix<T> inner;  // s D x (rank, tokens)
     static void parts(auto& each, auto&... of) { each("inner", of.inner...); }
   };

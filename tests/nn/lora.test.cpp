@@ -24,7 +24,7 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/training.hpp>
 
-// A user's layer wherever a linear layer stands: what linear_like promises.
+// A user's layer wherever a linear layer stands, as linear_like promises.
 
 namespace lora_test {
 
@@ -168,7 +168,7 @@ TEST_CASE("lora: a gpt of bfloat16 learns by it, and a resumed run has equal bit
   CHECK(!std::ranges::equal(whole.m.blocks.layers[1].mlp.up.up.weight, up));
 }
 
-// What is no layer, or lacks a member, stands nowhere.
+// A type that is no layer, or lacks a member, stands nowhere.
 struct without_random : nn::linear<float, block> {};
 static_assert(!nn::linear_like<int> && !nn::linear_like<nn::layer_norm<float>>);
 static_assert(!nn::linear_like<nn::mlp<float, block>> && !nn::linear_like<without_random>);

@@ -20,7 +20,7 @@
 
 namespace support {
 
-/// Gradients of a model without those of the parameters that wants(name) refuses.
+/// Gradients of a model without gradients of the parameters that wants(name) refuses.
 template <class Model, class Wants>
 typename Model::gradients wanted_gradients(Model const& m, Wants&& wants) {
   typename Model::gradients g = tessera::nn::zeros_like(m);
@@ -73,7 +73,7 @@ template <class Model, class Backward> void check_each_wanted(Model const& m, Ba
   }
 }
 
-/// The same for a layer, with and without a gradient by its input.
+/// The check of a layer, with and without a gradient by its input.
 template <class Layer>
 void check_layer_wanted(Layer const& layer, std::int64_t features, tessera::nn::pass<float> const& p) {
   tessera::panel_matrix<float> x(features, p.tokens()), y(layer.outputs(features), p.tokens()),

@@ -100,7 +100,7 @@ class describing_executor {
     return by_byte;
   }
 
-  /// Computes a task, and returns what is wrong with its description, or null.
+  /// Computes a task, and returns the fault of its description, or null.
   char const* compute(tessera::exec::phase const& tasks, int task) const {
     const auto says = said(tasks.describe(task));
     const auto before = now();

@@ -26,8 +26,8 @@
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/training.hpp>
 
-// What follows from weights after each step: on the context of the step, with the bits of any, and without an
-// allocation.
+// Layers that follow their weights after each step: on the context of the step, with the bits of any, and
+// without an allocation.
 
 namespace refresh_test {
 

@@ -60,17 +60,15 @@ template <class W, class Shape> struct nm_operands {
   }
 };
 
-/// What a tile of a product with N:M sparsity reads of x, writes and multiplies, but for W.
+/// Describes a tile of a product with N:M sparsity, but for W and the result.
 ///   line_values   stored elements of a line, on average
 template <class Types, class Tree>
 TESSERA_COLD void describe_nm_product(product_operands<Types, Tree> const& of, tile const& t,
                                       double line_values, task_description& d) {
   const range features = of.features_of(t.part, t.parts, 1);
-  const int live = tokens_of(t.index, of.tokens);
-  d.read(part_of_panel<typename Types::activation>(of.x.owner, place_of(of.x, t), 0, of.inner, live));
+  const int live = tokens_of(t.index, of.to.tokens);
+  d.read(part_of_panel<typename Types::activation>(of.x, t.index, 0, of.inner, live));
   describe_reads(of.tree, t, features.first, features.last, live, d);
-  d.write(part_of_panel<typename Types::result>(of.to.owner, place_of(of.to, t), features.first,
-                                                features.last, live));
   d.multiply({features.size(), std::int64_t(line_values * features.size()), live, 1, 1,
               int(sizeof(typename Types::weight))});
 }
@@ -83,13 +81,8 @@ template <class Types, class Shape, class Tree> struct nm_product_body {
   product_operands<Types, Tree> of;
   nm_operands<W, Shape> weights;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     kernel::run(of.arguments(t, y), weights.elements(t));
   }
@@ -156,13 +149,8 @@ template <class Types, class Shape, class Tree> struct nm_transposed_body {
   product_operands<Types, Tree> of;
   nm_columns_body<T, W, Shape> columns;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     kernel::run(of.arguments(t, y), columns.nonzeros(t));
   }
@@ -270,12 +258,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, T
   constexpr bool covered = Way.form == product_form::covered;
   const int lines = int(Transposed ? matrix.cols() : matrix.rows());
   const nm_operands<W, Shape> weights(matrix);
-  product_operands<types, Tree> of{.to = to.at,
+  product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                    .x = x,
                                    .index = covered ? index_of(matrix.cover(), Transposed)
                                                     : kernels::block_index::dense(lines, 1, nullptr),
-                                   .features = to.features,
-                                   .tokens = to.tokens,
                                    .inner = Transposed ? matrix.rows() : matrix.cols(),
                                    .sums = {},
                                    .tree = tree};

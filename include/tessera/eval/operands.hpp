@@ -106,7 +106,7 @@ TESSERA_COLD touched_bytes part_of_panel(memory owner, std::uintptr_t panel, std
   return {owner, panel + std::uintptr_t(first / group * lane * panel_tokens), tokens * lane, lanes,
           lane * panel_tokens};
 }
-/// The same of a panel of an operand.
+/// part_of_panel of a panel of an operand.
 template <class E>
 touched_bytes part_of_panel(operand const& o, std::int64_t panel, std::int64_t first, std::int64_t last,
                             int tokens) {
@@ -137,7 +137,6 @@ template <element E> struct panels_to {
 
   // A body computes where the destination says, and is finished by it: here, in place. Rows of tokens are
   // computed in pieces of a panel.
-  operand const& computed_in() const { return at; }
   panels_to const& computed_at() const { return *this; }
   static void cut(plan&, int, function_ref<range(int, int)>) {}
   template <class Body> auto finished(Body const& body) const;
@@ -152,7 +151,7 @@ template <element E> struct tokens_to {
 ///   destination()            a panels_to
 ///   features_of(tile)        the features of a tile
 ///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
-///   describe(tile, d)        all but what is written
+///   describe(tile, d)        the reads and the work
 template <class Of> struct panel_body {
   Of of;
 

@@ -91,7 +91,7 @@ inline int most_pieces(std::int64_t x_bytes, int lines) {
 template <class Shape, class To, class Types, class Tree>
 void cut_destination(plan& p, To& to, product_operands<Types, Tree>& of, int most) {
   to.cut(p, most, [&](int part, int parts) { return of.features_of(part, parts, Shape::rows); });
-  of.to = to.computed_in();
+  of.to = to.computed_at();
 }
 
 /// The step of a product of few tokens, with the blocks of W where they stand.
@@ -115,14 +115,14 @@ TESSERA_COLD void add_ordered(plan& p, step_draft& s, operand const& weights, To
   using T = typename Types::accumulator;
   using body = ordered_product_body<Types, Tree>;
   bool reads_result = false;
-  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to);
+  for (access const& a : s.all()) reads_result |= !a.writes && overlap(a, of.to.at);
   of.group_lines = kernels::nonzeros<T>::group;
   cut_destination<block_shape<1>>(p, to, of, most_pieces(of.x_bytes(), of.index.lines() / of.group_lines));
   body made{of, s.reads(ordered_weights<T, typename Types::weight>(p, weights, of.index, of.inner))};
   made.of.index = of.index.in_order();
   const bool sums_in_result = std::is_same_v<typename Types::activation, T> &&
                               std::is_same_v<typename Types::result, T> && !reads_result;
-  made.of.sums = sums_in_result ? of.to : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
+  made.of.sums = sums_in_result ? of.to.at : p.worker_memory(body::kernel::sums_bytes(made.nonzeros({})));
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(made));
 }
@@ -166,11 +166,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
   using types = types_of<Way, all, W, X, E>;
   const kernels::block_index by_rows = index_of(matrix.pattern());
-  const product_operands<types, Tree> of{.to = to.at,
+  const product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                          .x = x,
                                          .index = index_of(matrix.pattern(), Transposed),
-                                         .features = to.features,
-                                         .tokens = to.tokens,
                                          .inner = Transposed ? matrix.rows() : matrix.cols(),
                                          .sums = {},
                                          .tree = tree};

@@ -31,9 +31,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 /// The operands and sizes that all products have.
 template <class Types, class Tree> struct product_operands {
   using T = typename Types::accumulator;
-  operand to, x;
+  panels_to<typename Types::result> to;
+  operand x;
   kernels::block_index index;
-  std::int64_t features, tokens;
   std::int64_t inner;  // features of x
   operand sums;        // partial sums of rows: the kernel's scratch, or the result itself
   int group_lines = 1;
@@ -48,8 +48,8 @@ template <class Types, class Tree> struct product_operands {
   /// The features of part `part` of `parts`, in lines of `line_rows`.
   range features_of(int part, int parts, int line_rows) const {
     const range lines = index.lines_of_part(part, parts, group_lines);
-    return {int(std::min<std::int64_t>(features, std::int64_t(lines.first) * line_rows)),
-            int(std::min<std::int64_t>(features, std::int64_t(lines.last) * line_rows))};
+    return {int(std::min<std::int64_t>(to.features, std::int64_t(lines.first) * line_rows)),
+            int(std::min<std::int64_t>(to.features, std::int64_t(lines.last) * line_rows))};
   }
 
   /// With the panel of the result at y.
@@ -64,15 +64,15 @@ template <class Types, class Tree> struct product_operands {
          .y = y,
          .first_line = lines.first,
          .last_line = lines.last,
-         .rows = features,
+         .rows = to.features,
          .depth = depth(),
-         .tokens = tokens_of(t.index, tokens),
+         .tokens = tokens_of(t.index, to.tokens),
          .next = nullptr,
          .next_bytes = 0,
          .first_token = t.index * panel_tokens,
          .sums = t.address<typename Types::sum>(sums)},
         on_panel};
-    const bool has_next = (t.index + 1) * panel_tokens < tokens;
+    const bool has_next = (t.index + 1) * panel_tokens < to.tokens;
     if (has_next && x.owner == memory::user && (t.parts == 1 || shares_fetching)) {
       const range fetched =
           part_of(int(depth() * std::int64_t(panel_tokens * sizeof(X)) / 64), t.part, t.parts);
@@ -82,18 +82,17 @@ template <class Types, class Tree> struct product_operands {
     return a;
   }
 
-  /// Describes a tile for blocks of shape Block, stored as W in the order of the lines.
+  /// Describes a tile, but for its result, for blocks of shape Block, stored as W in the order of the lines.
   template <class Block, class W>
   TESSERA_COLD void describe(tile const& t, operand const& weights, task_description& d) const {
     using X = typename Types::activation;
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     const auto [first, last] = features_of(t.part, t.parts, Block::rows);
-    const int live = tokens_of(t.index, tokens);
+    const int live = tokens_of(t.index, to.tokens);
     describe_blocks(d, index, lines, weights, Block::elements * std::int64_t(sizeof(W)));
-    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x.owner, place_of(x, t), 0, inner, live),
+    describe_columns(d, index, lines, Block::cols, part_of_panel<X>(x, t.index, 0, inner, live),
                      element_traits<X>::features_a_lane);
     describe_reads(tree, t, first, last, live, d);
-    d.write(part_of_panel<typename Types::result>(to.owner, place_of(to, t), first, last, live));
     d.multiply({lines.last - lines.first, index.blocks(lines.first, lines.last), live, Block::rows,
                 Block::cols, int(sizeof(W))});
   }
@@ -111,13 +110,8 @@ template <class Types, class Block, class Tree> struct product_body {
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
   operand offsets;  // row_offsets, where x is offset
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<typename Types::weight const>(weights);
@@ -129,10 +123,8 @@ template <class Types, class Block, class Tree> struct product_body {
   void describe(tile const& t, task_description& d) const {
     of.template describe<Block, typename Types::weight>(t, weights, d);
     if constexpr (policy::offsets_x) {
-      constexpr std::int64_t line_bytes = Block::rows * sizeof(std::int32_t);
       const range lines = of.index.lines_of_part(t.part, t.parts, of.group_lines);
-      d.read(
-          {offsets.owner, offsets.at + std::uintptr_t(lines.first * line_bytes), lines.size() * line_bytes});
+      d.read(elements_of<std::int32_t>(offsets, 0, lines.first * Block::rows, lines.size() * Block::rows));
     }
   }
 };
@@ -145,22 +137,17 @@ template <class Types, class Tree> struct ordered_product_body {
   product_operands<Types, Tree> of;
   operand ordered;
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, 1); }
 
   kernels::nonzeros<T> nonzeros(tile const& t) const {
     return {of.index, of.inner, kernels::register_block<T, simd::native>::chunk_features,
             t.address<std::byte>(ordered)};
   }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     if constexpr (std::is_same_v<Y, T>)
-      if (of.sums == of.to) a.sums = y;
+      if (of.sums == of.to.at) a.sums = y;
     kernel::run(a, nonzeros(t));
   }
   void describe(tile const& t, task_description& d) const {
@@ -177,13 +164,8 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
   operand weights;
   kernels::block_index by_rows;  // of W
 
-  operand const& destination() const { return of.to; }
+  panels_to<Y> const& destination() const { return of.to; }
   range features_of(tile const& t) const { return of.features_of(t.part, t.parts, Block::rows); }
-  void compute(tile const& t) const noexcept {
-    Y* const y = t.address<Y>(of.to);
-    compute_at(t, y);
-    clear_padding(of.to, of.features, y, t);
-  }
   void compute_at(tile const& t, Y* y) const noexcept {
     auto a = of.arguments(t, y);
     a.weights = t.address<W const>(weights);

@@ -132,7 +132,6 @@ template <element E> struct rows_to {
   int pieces = 1;
 
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
-  operand const& computed_in() const { return piece; }
   panels_to<E> computed_at() const { return {piece, features, tokens}; }
   void cut(plan& p, int most, function_ref<range(int, int)> features_of) {
     pieces = int(std::clamp<std::int64_t>(features / piece_features, 1, std::max(1, most)));

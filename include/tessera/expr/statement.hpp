@@ -151,11 +151,8 @@ namespace expr {
 TESSERA_COLD TESSERA_BODY void check_sizes(extent const& to, extent const& from) {
   for (auto const& [name, size] : extent_sizes)
     if (from.*size >= 0 && to.*size != from.*size)
-      throw shape_error(
-          message("[=] the destination has ", to.*size, " ", name, " but the expression ", from.*size,
-                  to.*size == 0 ? ": it was not given a size; if it is a gradient, nobody wants it "
-                                  "(nn::is_wanted)"
-                                : ""));
+      throw shape_error(message("[=] the destination has ", to.*size, " ", name, " but the expression ",
+                                from.*size, to.*size > 0 ? "" : ": if it is a gradient, nobody wants it"));
   if (to.stored && from.stored && !(*to.stored == *from.stored))
     throw shape_error(message("[=] the destination stores ", to.stored->blocks(),
                               " blocks but the expression ", from.stored->blocks(),

@@ -125,8 +125,8 @@ struct multi_head_attention {
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
-  /// Whether gradients are wanted of what `mixed` follows from, and the backward that computes them and dx,
-  /// from the gradient of `mixed` on.
+  /// Whether gradients are wanted of parameters that `mixed` follows from, and the backward that computes
+  /// them and dx, from the gradient of `mixed` on.
   static bool wants_heads(gradients const& g) {
     if constexpr (learned_score_functor<Score>)
       if (is_wanted(g.score.table)) return true;

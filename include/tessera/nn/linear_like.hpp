@@ -39,9 +39,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// What a backward takes:
 ///   input_gradient(dy)    the expression Aᵀ dy, of the parameters alone
 ///   bias_gradient(dy, g)  the statement db += Σ dy, or none: for a run that has dy at hand
-///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own;
-///   not
-///                                         called unless any_wanted(g)
+///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own,
+///                                         if any_wanted(g)
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>

@@ -352,7 +352,7 @@ template <class Layer> void refresh_one(context& ctx, Layer& layer, std::int64_t
 template <class Layer> void refresh(context& ctx, Layer& model, std::int64_t step) {
   for_each_layer(model, [&](auto& each) { detail::refresh_one(ctx, each, step); });
 }
-/// The same by the calling thread alone, for once.
+/// Refreshes a layer by the calling thread alone, once.
 template <class Layer> void refresh(Layer& model, std::int64_t step) {
   context alone(1);
   refresh(alone, model, step);

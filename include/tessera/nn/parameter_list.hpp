@@ -141,7 +141,7 @@ class mutable_parameter_list : public parameter_list {
 };
 
 /// Throws shape_error, which begins with the operation, unless the other has as many stored values as the
-/// model, parameter by parameter, but for those that are not wanted of it: a model and its gradients.
+/// model, parameter by parameter, but for parameters that are not wanted of it: a model and its gradients.
 TESSERA_COLD inline void require_alike(char const* operation, parameter_list const& model,
                                        parameter_list const& other) {
   if (model.size() != other.size())

@@ -21,8 +21,8 @@
 #include <tessera/tensor/nm_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 
-// Statements for what follows from weights after each step: their greatest values, the elements or blocks of
-// them that layers compute with, and numbers of blocks. A tile is a range of block rows.
+// Statements by which layers follow their weights after each step: the greatest values of these, the elements
+// or blocks of them that layers compute with, and numbers of blocks. A tile is a range of block rows.
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
@@ -49,7 +49,7 @@ template <class T, class Block> struct tiled_rows {
   }
 };
 
-/// The bits of the largest absolute value of each tile; those of not-a-number are the largest.
+/// The bits of the largest absolute value of each tile; not-a-number has the largest bits.
 template <class T, class Block> struct amax_body {
   operand to;
   tiled_rows<T, Block> from;

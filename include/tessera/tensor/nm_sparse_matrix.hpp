@@ -122,7 +122,7 @@ template <element Element, class Shape> class nm_sparse_matrix {
     detail::require_shape("nm_sparse_matrix", rows_, cols_, "source", from.rows(), from.cols(), "keep");
     keep_greatest(from, {0, int(rows_)});
   }
-  /// The same of some rows, for a `from` of this size.
+  /// keep of some rows, for a `from` of this size.
   template <element Other, class Block>
   void keep_rows(block_sparse_matrix<Other, Block> const& from, range rows) {
     keep_greatest(from, rows);

@@ -73,7 +73,7 @@ std::vector<accumulator_t<T>> block_norms(block_sparse_matrix<T, Block> const& w
   return norms;
 }
 
-/// What `weakest` works in. Kept, it allocates nothing when as many norms come again.
+/// Memory in which `weakest` works. Kept, it allocates nothing when as many norms come again.
 template <class T> struct weakest_room {
   std::vector<char> chosen;
   std::vector<std::int32_t> sizes;

@@ -27,8 +27,8 @@ struct gradient_size {
 };
 
 /// Sums are kept in double and added in an order that does not depend on threads. Gradients of frozen
-/// parameters, and those that nobody wants, do not count. Numbers in frozen tensors, which layers measured,
-/// must be finite too.
+/// parameters, and gradients that nobody wants, do not count. Numbers in frozen tensors, which layers
+/// measured, must be finite too.
 gradient_size measure(context& ctx, nn::parameter_list const& gradients, parameter_groups const& groups = {});
 
 /// The factor that makes the norm of gradients at most `longest`, as in torch.nn.utils.clip_grad_norm_; 1 if

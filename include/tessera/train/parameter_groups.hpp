@@ -66,6 +66,9 @@ class parameter_groups {
     return group.evolves && !group.is_frozen();
   }
 
+  /// Drops the gradients of frozen parameters; gives zeros to others that have none.
+  void fit_gradients(nn::parameter_list const& model, nn::mutable_parameter_list gradients) const;
+
  private:
   static parameter_group const& all_alike() {
     static const parameter_group alike;
@@ -76,6 +79,15 @@ class parameter_groups {
 };
 
 #ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void parameter_groups::fit_gradients(nn::parameter_list const& model,
+                                                               nn::mutable_parameter_list gradients) const {
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (of_parameter(i).is_frozen())
+      gradients[i].tensor.drop();
+    else if (!nn::is_wanted(gradients[i].tensor))
+      gradients[i].tensor.reset_like(model[i].tensor);
+}
 
 TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
                                                              std::vector<parameter_group> groups) {

@@ -91,13 +91,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     parameter_groups by(model, std::move(by_name));
     require_evolving(policy, model, by);
     groups = std::move(by);
-    const nn::parameter_list trained(model);
-    nn::mutable_parameter_list all(gradients);
-    for (std::size_t i = 0; i < trained.size(); ++i)
-      if (groups.of_parameter(i).is_frozen())
-        all[i].tensor.drop();
-      else if (!nn::is_wanted(all[i].tensor))
-        all[i].tensor.reset_like(trained[i].tensor);
+    groups.fit_gradients(model, gradients);
   }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
