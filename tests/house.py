@@ -136,7 +136,7 @@ def named_files():
 
 NOT_A_NOUN = ("as|for|at|in|of|with|and|or|on|to|where|if|when|by|is|are|from|that|whether|way")
 NAMELESS = re.compile(
-    r"\b(?:what(?!  |`| (?:the|a|an|each|every|any|no|this|these|one|its|their|his|all|both)\b)|those|so many|"
+    r"\b(?:what(?!'s|  |`| (?:the|a|an|each|every|any|no|this|these|one|its|their|his|all|both)\b)|those|so many|"
     rf"the same(?! (?!(?:{NOT_A_NOUN})\b)\w))\b", re.IGNORECASE)
 
 

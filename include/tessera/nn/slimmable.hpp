@@ -57,7 +57,7 @@ struct slimmable_mlp {
   using gradients = slimmable_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   slimmable_mlp() = default;
-  /// Coefficients are 1: it computes what `of` does.
+  /// Coefficients are 1: it computes as `of` does.
   explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.down.inputs()) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
@@ -126,7 +126,7 @@ struct slimmable_attention {
   using gradients = slimmable_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   slimmable_attention() = default;
-  /// Coefficients are 1: it computes what `of` does.
+  /// Coefficients are 1: it computes as `of` does.
   explicit slimmable_attention(whole_type of) : whole(std::move(of)), coefficients(whole.heads.queries) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
@@ -193,7 +193,7 @@ inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score
 
 namespace detail {
 
-/// The numbers of the units that are kept, each of `features` rows or columns: those of their features.
+/// The rows or columns of W that belong to the units that are kept, `features` of them to each unit.
 ///   Throws shape_error unless `kept` is a row of `units` with at least one that is kept.
 inline std::vector<std::int64_t> features_kept(pattern const& kept, std::int64_t units,
                                                std::int64_t features) {
@@ -213,8 +213,8 @@ inline std::vector<std::int64_t> all_features(std::int64_t count) {
   return numbers;
 }
 
-/// The layer of some rows and columns of W; column j is multiplied by factor(j). Blocks are those that hold
-/// an element that was stored.
+/// The layer of some rows and columns of W; column j is multiplied by factor(j). A block is stored if an
+/// element of it was.
 template <element T, class Block, class Factor>
 linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> const& rows,
                          std::vector<std::int64_t> const& cols, Factor const& factor) {
