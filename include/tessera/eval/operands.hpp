@@ -139,7 +139,7 @@ template <element E> struct panels_to {
   // computed in pieces of a panel.
   panels_to const& computed_at() const { return *this; }
   static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> auto finished(Body const& body) const;
+  template <class Body> Body const& finished(Body const& body) const { return body; }
 };
 template <element E> struct tokens_to {
   operand at;
@@ -147,31 +147,24 @@ template <element E> struct tokens_to {
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
 };
 
-/// The body of a step over panels of its destination, or over parts of their features. Of has
+/// A body over panels of its destination, or over parts of their features. It has
 ///   destination()            a panels_to
 ///   features_of(tile)        the features of a tile
 ///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
 ///   describe(tile, d)        the reads and the work
-template <class Of> struct panel_body {
-  Of of;
+template <class T>
+concept panel_body =
+    requires(T const& body, tile const& t) { body.destination().part(t, body.features_of(t)); };
 
-  void compute(tile const& t) const noexcept {
-    auto const& to = of.destination();
-    auto* const panel = to.panel(t);
-    of.compute_at(t, panel);
-    clear_padding(to.at, to.features, panel, t);
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.describe(t, d);
-    d.write(of.destination().part(t, of.features_of(t)));
-  }
-};
-
-template <element E> template <class Body> auto panels_to<E>::finished(Body const& body) const {
-  if constexpr (requires { body.compute(tile{}); })
-    return body;
-  else
-    return panel_body<Body>{body};
+template <panel_body Body> void compute_tile(Body const& body, tile const& t) noexcept {
+  auto const& to = body.destination();
+  auto* const panel = to.panel(t);
+  body.compute_at(t, panel);
+  clear_padding(to.at, to.features, panel, t);
+}
+template <panel_body Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+  body.describe(t, d);
+  d.write(body.destination().part(t, body.features_of(t)));
 }
 
 #ifdef TESSERA_BODY

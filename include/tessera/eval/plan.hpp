@@ -30,7 +30,8 @@ class plan {
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
-  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it; or the
+  /// body is a panel_body.
   template <class Body> void add(step_draft const& made, Body const& body) {
     static_assert(sizeof(Body) <= step::body_bytes,
                   "this statement has too many operands: split it, or name a part of it with local(…)");
@@ -109,11 +110,11 @@ class plan {
   }
 
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
-    static_cast<Body const*>(body)->compute(t);
+    compute_tile(*static_cast<Body const*>(body), t);
   }
   template <class Body>
   TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
-    static_cast<Body const*>(body)->describe(t, d);
+    describe_tile(*static_cast<Body const*>(body), t, d);
   }
 
   struct chain {

@@ -76,14 +76,14 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   s.tiles = to.panels();
   s.writes(to.at);
   const operand from = s.reads(rows_by_panel(rows));
-  p.add(s, to.finished(from_rows_body<E>{to, from, rows.stride()}));
+  p.add(s, from_rows_body<E>{to, from, rows.stride()});
 }
 
 /// The operand of a destination.
 inline operand const& place_in(operand const& to) { return to; }
 template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
 
-/// A body as that of panel_body, which computes panels a piece at a time, and brings each into the rows.
+/// A panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
   operand rows;

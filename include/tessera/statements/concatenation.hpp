@@ -111,7 +111,7 @@ template <class E> TESSERA_COLD void add_copy(plan& p, panels_to<E> const& to, o
   s.writes(to.at);
   const source<tree::panel<E>> tree(s.reads(from));
   s.tiles = to.panels();
-  p.add(s, to.finished(elementwise_body<E, source<tree::panel<E>>>{to, tree}));
+  p.add(s, elementwise_body<E, source<tree::panel<E>>>{to, tree});
 }
 
 /// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next

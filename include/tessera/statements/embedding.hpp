@@ -179,8 +179,7 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     s.most_parts = table->pattern().block_cols();
     const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
     const operand from = s.reads(all_of(*table));
-    p.add(s,
-          to.finished(row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates}));
+    p.add(s, row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates});
   }
 };
 
@@ -242,8 +241,7 @@ template <class T> struct TESSERA_STATEMENT chosen_tokens {
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
     const panels_to<T> written{s.writes(by_panel(*to)), to->features(), to->tokens()};
     const operand read = s.reads(all_of(*from));
-    p.add(s, written.finished(token_choice_body<T>{written, read, positions.data(),
-                                                   std::int64_t(positions.size()), move}));
+    p.add(s, token_choice_body<T>{written, read, positions.data(), std::int64_t(positions.size()), move});
   }
 };
 

@@ -78,7 +78,8 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<Y, X> {
     using T = accumulator_t<X>;
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    for (int token = 0; token < this->live(t); ++token) {
+    const int live = this->live(t);
+    for (int token = 0; token < live; ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
                          keys = this->batch->keys(sequence);
       const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
@@ -140,7 +141,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
   const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
   if (shared_tiles(written, read) != relation::none)
     throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
-  p.add(s, to.finished(make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch})));
+  p.add(s, make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch}));
 }
 template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
   add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
