@@ -4775,6 +4775,12 @@ struct tile {
   }
 };
 
+/// Computes and describes a tile of a step by its body; a body over panels has overloads (panel_body).
+template <class Body> void compute_tile(Body const& body, tile const& t) noexcept { body.compute(t); }
+template <class Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+  body.describe(t, d);
+}
+
 /// Whether the features of a panel may be several tiles.
 enum class division : std::uint8_t {
   never,
@@ -5161,7 +5167,7 @@ template <element E> struct panels_to {
   // computed in pieces of a panel.
   panels_to const& computed_at() const { return *this; }
   static void cut(plan&, int, function_ref<range(int, int)>) {}
-  template <class Body> auto finished(Body const& body) const;
+  template <class Body> Body const& finished(Body const& body) const { return body; }
 };
 template <element E> struct tokens_to {
   operand at;
@@ -5169,31 +5175,24 @@ template <element E> struct tokens_to {
   int panels() const { return int(ceil_div<std::int64_t>(tokens, panel_tokens)); }
 };
 
-/// The body of a step over panels of its destination, or over parts of their features. Of has
+/// A body over panels of its destination, or over parts of their features. It has
 ///   destination()            a panels_to
 ///   features_of(tile)        the features of a tile
 ///   compute_at(tile, panel)  with the tile's panel of the destination at `panel`
 ///   describe(tile, d)        the reads and the work
-template <class Of> struct panel_body {
-  Of of;
+template <class T>
+concept panel_body =
+    requires(T const& body, tile const& t) { body.destination().part(t, body.features_of(t)); };
 
-  void compute(tile const& t) const noexcept {
-    auto const& to = of.destination();
-    auto* const panel = to.panel(t);
-    of.compute_at(t, panel);
-    clear_padding(to.at, to.features, panel, t);
-  }
-  void describe(tile const& t, task_description& d) const {
-    of.describe(t, d);
-    d.write(of.destination().part(t, of.features_of(t)));
-  }
-};
-
-template <element E> template <class Body> auto panels_to<E>::finished(Body const& body) const {
-  if constexpr (requires { body.compute(tile{}); })
-    return body;
-  else
-    return panel_body<Body>{body};
+template <panel_body Body> void compute_tile(Body const& body, tile const& t) noexcept {
+  auto const& to = body.destination();
+  auto* const panel = to.panel(t);
+  body.compute_at(t, panel);
+  clear_padding(to.at, to.features, panel, t);
+}
+template <panel_body Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+  body.describe(t, d);
+  d.write(body.destination().part(t, body.features_of(t)));
 }
 
 #ifdef TESSERA_BODY
@@ -5233,7 +5232,8 @@ class plan {
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
-  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it.
+  /// Adds a step: body.compute(tile) computes a tile, body.describe(tile, description) describes it; or the
+  /// body is a panel_body.
   template <class Body> void add(step_draft const& made, Body const& body) {
     static_assert(sizeof(Body) <= step::body_bytes,
                   "this statement has too many operands: split it, or name a part of it with local(…)");
@@ -5312,11 +5312,11 @@ class plan {
   }
 
   template <class Body> static void compute_body(void const* body, tile const& t) noexcept {
-    static_cast<Body const*>(body)->compute(t);
+    compute_tile(*static_cast<Body const*>(body), t);
   }
   template <class Body>
   TESSERA_COLD static void describe_body(void const* body, tile const& t, task_description& d) {
-    static_cast<Body const*>(body)->describe(t, d);
+    describe_tile(*static_cast<Body const*>(body), t, d);
   }
 
   struct chain {
@@ -13503,14 +13503,10 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   s.tiles = to.panels();
   s.writes(to.at);
   const operand from = s.reads(rows_by_panel(rows));
-  p.add(s, to.finished(from_rows_body<E>{to, from, rows.stride()}));
+  p.add(s, from_rows_body<E>{to, from, rows.stride()});
 }
 
-/// The operand of a destination.
-inline operand const& place_in(operand const& to) { return to; }
-template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
-
-/// A body as that of panel_body, which computes panels a piece at a time, and brings each into the rows.
+/// A panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
   operand rows;
@@ -13530,7 +13526,7 @@ template <class E, class Body> struct rows_body {
       const range f = of.features_of(now);
       if (f.size() <= 0) continue;
       // Where the panel would begin whose feature f.first stands in the piece's memory.
-      E* const panel = t.address<E>(place_in(of.destination())) - place_in_panel<E>(f.first, 0);
+      E* const panel = t.address<E>(of.destination().at) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
       kernels::row_transposition<simd::native, E>::to_rows(
           panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
@@ -13712,7 +13708,7 @@ template <class E> TESSERA_COLD void add_copy(plan& p, panels_to<E> const& to, o
   s.writes(to.at);
   const source<tree::panel<E>> tree(s.reads(from));
   s.tiles = to.panels();
-  p.add(s, to.finished(elementwise_body<E, source<tree::panel<E>>>{to, tree}));
+  p.add(s, elementwise_body<E, source<tree::panel<E>>>{to, tree});
 }
 
 /// In the worker's memory every part is computed where it stands; its own padding is overwritten by the next
@@ -14332,7 +14328,8 @@ template <class Y, class X> struct sequence_sum_body : sequence_tiles<Y, X> {
     using T = accumulator_t<X>;
     const range f = this->features_of(t);
     X const* const x = t.address<X const>(this->from, 0);
-    for (int token = 0; token < this->live(t); ++token) {
+    const int live = this->live(t);
+    for (int token = 0; token < live; ++token) {
       const std::int64_t sequence = t.index * panel_tokens + token, begin = this->batch->begin(sequence),
                          keys = this->batch->keys(sequence);
       const T share = kind == token_average::mean && keys > 0 ? T(1) / T(keys) : T(1);
@@ -14394,7 +14391,7 @@ TESSERA_COLD void add_sequence_step(plan& p, panels_to<E> const& to, X const& x,
   const operand written = s.writes(to.at), read = s.reads(all_of(x.tensor()));
   if (shared_tiles(written, read) != relation::none)
     throw shape_error("[sum_tokens] the destination is also the operand: tokens cannot move in place");
-  p.add(s, to.finished(make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch})));
+  p.add(s, make(sequence_tiles<E, element>{to, read, x.tensor().panel_stride(), &batch}));
 }
 template <class E, class X> void lower_to(plan& p, panels_to<E> const& to, sequence_sum<X> const& node) {
   add_sequence_step(p, to, node.x, *node.batch, [&](auto const& tiles) {
@@ -31192,8 +31189,7 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     s.most_parts = table->pattern().block_cols();
     const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
     const operand from = s.reads(all_of(*table));
-    p.add(s,
-          to.finished(row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates}));
+    p.add(s, row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates});
   }
 };
 
@@ -31255,8 +31251,7 @@ template <class T> struct TESSERA_STATEMENT chosen_tokens {
     s.most_parts = int(ceil_div<std::int64_t>(to->features(), granule));
     const panels_to<T> written{s.writes(by_panel(*to)), to->features(), to->tokens()};
     const operand read = s.reads(all_of(*from));
-    p.add(s, written.finished(token_choice_body<T>{written, read, positions.data(),
-                                                   std::int64_t(positions.size()), move}));
+    p.add(s, token_choice_body<T>{written, read, positions.data(), std::int64_t(positions.size()), move});
   }
 };
 
@@ -34278,7 +34273,7 @@ struct slimmable_mlp {
   using gradients = slimmable_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
 
   slimmable_mlp() = default;
-  /// Coefficients are 1: it computes what `of` does.
+  /// Coefficients are 1: it computes as `of` does.
   explicit slimmable_mlp(whole_type of) : whole(std::move(of)), coefficients(whole.down.inputs()) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
@@ -34347,7 +34342,7 @@ struct slimmable_attention {
   using gradients = slimmable_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
 
   slimmable_attention() = default;
-  /// Coefficients are 1: it computes what `of` does.
+  /// Coefficients are 1: it computes as `of` does.
   explicit slimmable_attention(whole_type of) : whole(std::move(of)), coefficients(whole.heads.queries) {
     std::ranges::fill(coefficients, accumulator_t<T>(1));
   }
@@ -34414,7 +34409,7 @@ inline constexpr bool is_slimmable_attention<slimmable_attention<T, Block, Score
 
 namespace detail {
 
-/// The numbers of the units that are kept, each of `features` rows or columns: those of their features.
+/// The rows or columns of W that belong to the units that are kept, `features` of them to each unit.
 ///   Throws shape_error unless `kept` is a row of `units` with at least one that is kept.
 inline std::vector<std::int64_t> features_kept(pattern const& kept, std::int64_t units,
                                                std::int64_t features) {
@@ -34434,8 +34429,8 @@ inline std::vector<std::int64_t> all_features(std::int64_t count) {
   return numbers;
 }
 
-/// The layer of some rows and columns of W; column j is multiplied by factor(j). Blocks are those that hold
-/// an element that was stored.
+/// The layer of some rows and columns of W; column j is multiplied by factor(j). A block is stored if an
+/// element of it was.
 template <element T, class Block, class Factor>
 linear<T, Block> part_of(linear<T, Block> const& of, std::vector<std::int64_t> const& rows,
                          std::vector<std::int64_t> const& cols, Factor const& factor) {

@@ -79,10 +79,6 @@ TESSERA_COLD void lower_to(plan& p, panels_to<E> const& to, expr::by_value<token
   p.add(s, from_rows_body<E>{to, from, rows.stride()});
 }
 
-/// The operand of a destination.
-inline operand const& place_in(operand const& to) { return to; }
-template <element E> operand const& place_in(panels_to<E> const& to) { return to.at; }
-
 /// A panel_body, which computes panels a piece at a time, and brings each into the rows.
 template <class E, class Body> struct rows_body {
   Body of;
@@ -103,7 +99,7 @@ template <class E, class Body> struct rows_body {
       const range f = of.features_of(now);
       if (f.size() <= 0) continue;
       // Where the panel would begin whose feature f.first stands in the piece's memory.
-      E* const panel = t.address<E>(place_in(of.destination())) - place_in_panel<E>(f.first, 0);
+      E* const panel = t.address<E>(of.destination().at) - place_in_panel<E>(f.first, 0);
       of.compute_at(now, panel);
       kernels::row_transposition<simd::native, E>::to_rows(
           panel, to, stride, f.first, f.last, tokens_of(t.index, tokens), kernels::lines_go::to_caches);
