@@ -2576,7 +2576,6 @@ TESSERA_BODY std::vector<std::int32_t> pattern::counting(int count, std::int32_t
 #ifndef TESSERA_SINGLE_EXPR_NODE
 #define TESSERA_SINGLE_EXPR_NODE
 #include <cstdint>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -2606,9 +2605,11 @@ struct tensor_size {
   std::int64_t rows, cols;
   std::uint64_t pattern;
 
-  template <tensor Tensor> static tensor_size of(Tensor const& tensor) {
-    if constexpr (of_matrix(Tensor::laid_over))
+  template <class Tensor> static tensor_size of(Tensor const& tensor) {
+    if constexpr (requires { tensor.pattern(); })
       return {tensor.rows(), tensor.cols(), tensor.pattern().serial()};
+    else if constexpr (of_matrix(Tensor::laid_over))
+      return {tensor.rows(), tensor.cols(), 0};
     else
       return {tensor.features(), tensor.tokens(), 0};
   }
@@ -2622,8 +2623,8 @@ inline void require_unchanged(tensor_size const& built, tensor_size const& now) 
 
 /// A tensor in an expression: by reference when it has a name, by value when it is temporary or a view.
 /// `tensor` throws shape_error if a referenced one has another size or pattern than when the expression was
-/// written.
-template <tensor Tensor> struct by_reference {
+/// written. A matrix in N:M sparsity, which is a factor of products alone, is referred to in the same way.
+template <class Tensor> struct by_reference {
   using node_tag = void;
   using tensor_type = Tensor;
   using value_type = typename Tensor::value_type;
@@ -2699,29 +2700,6 @@ template <class Node>
 extent extent_of(Node const& node) {
   return node.size();
 }
-
-/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
-inline std::int64_t values_in(number const&) { return -1; }
-template <leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
-template <class Node>
-  requires requires(Node const& n) { n.arguments; }
-std::int64_t values_in(Node const& node) {
-  return std::apply(
-      [](auto const&... argument) {
-        std::int64_t count = -1;
-        ((count = count < 0 ? values_in(argument) : count), ...);
-        return count;
-      },
-      node.arguments);
-}
-
-/// Whether an expression has values of its own that can be added up.
-template <class Node>
-inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
-                                  requires(Node const& node) { values_in(node); };
-template <class Node>
-  requires std::is_void_v<typename Node::value_type>
-inline constexpr bool has_total<Node> = false;
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 extent join(const char* operation, extent const& a, extent const& b);
@@ -4213,10 +4191,6 @@ template <class A, class B> struct matrix_product {
   bool sampled = false;
   extent size() const { return {-1, -1, a.rows(), b.cols()}; }
 };
-
-template <class Tensor>
-inline constexpr bool is_narrow =
-    !std::is_same_v<typename held<Tensor>::value_type, accumulator_t<typename held<Tensor>::value_type>>;
 
 template <class A, class B>
 inline constexpr bool one_type =
@@ -8013,6 +7987,7 @@ template <element Element> using dense_matrix = block_sparse_matrix<Element, blo
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <type_traits>
 
 // activation, vector or matrix = an elementwise expression; and the total of such an expression.
@@ -8194,6 +8169,29 @@ template <class T, class Tree> struct value_totals_body {
   }
 };
 
+/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
+inline std::int64_t values_in(expr::number const&) { return -1; }
+template <expr::leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
+template <class Node>
+  requires requires(Node const& n) { n.arguments; }
+std::int64_t values_in(Node const& node) {
+  return std::apply(
+      [](auto const&... argument) {
+        std::int64_t count = -1;
+        ((count = count < 0 ? values_in(argument) : count), ...);
+        return count;
+      },
+      node.arguments);
+}
+
+/// Whether an expression has values of its own that can be added up.
+template <class Node>
+inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
+                                  requires(Node const& node) { values_in(node); };
+template <class Node>
+  requires std::is_void_v<typename Node::value_type>
+inline constexpr bool has_total<Node> = false;
+
 /// Adds the step that sums an expression over activations, with a total for each panel.
 template <class T, class Node>
 operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
@@ -8213,7 +8211,7 @@ operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) 
 /// Adds the step that sums an expression over matrices or vectors, with a total for each range of values.
 template <class T, class Node>
 operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
-  const value_tiles of{expr::values_in(node), blocks_of(size)};
+  const value_tiles of{values_in(node), blocks_of(size)};
   step_draft s("total", cut::values);
   s.tiles = of.tiles();
   const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
@@ -8234,7 +8232,7 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   const auto node = expr::hold(expression);
   const expr::extent size = expr::extent_of(node);
   using Node = std::remove_const_t<decltype(node)>;
-  static_assert(expr::has_total<Node>,
+  static_assert(eval::has_total<Node>,
                 "total adds up activations, matrices, vectors and what is computed from them element by "
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;
@@ -15818,6 +15816,7 @@ template <element Element, class Shape> class nm_sparse_matrix {
  public:
   using value_type = Element;
   using shape = Shape;
+  static constexpr domain laid_over = domain::blocks;
 
   /// Engines that need whole blocks multiply the matrix as a dense one of these.
   using covering_block = block_shape<16>;
@@ -16335,20 +16334,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// A matrix in N:M sparsity as the factor of a product, which refers to it.
-template <element T, class Shape> struct nm_factor {
-  using node_tag = void;
-  using tensor_type = nm_sparse_matrix<T, Shape>;
-  using value_type = T;
-  static constexpr domain laid_over = domain::blocks;
-  tensor_type const* address;
-  tensor_size built;
-
-  explicit nm_factor(tensor_type const& matrix) : address(&matrix), built{matrix.rows(), matrix.cols(), 0} {}
-  tensor_type const& tensor() const {
-    require_unchanged(built, {address->rows(), address->cols(), 0});
-    return *address;
-  }
-};
+template <element T, class Shape> using nm_factor = by_reference<nm_sparse_matrix<T, Shape>>;
 
 template <class T> inline constexpr bool is_nm_matrix = false;
 template <element T, class Shape> inline constexpr bool is_nm_matrix<nm_sparse_matrix<T, Shape>> = true;

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 SECTIONS = ("long functions", "kernels tested elsewhere", "words")
-MOST_LINES = {"header": 400, "expr/": 1072, "function": 60, "design.md": 350}  # function_lengths.py has the last one, too
+MOST_LINES = {"header": 400, "expr/": 1033, "function": 60, "design.md": 350}  # function_lengths.py has the last one, too
 
 root = Path()
 problems = []

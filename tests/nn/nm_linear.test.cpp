@@ -248,9 +248,8 @@ TEST_CASE("nm_linear: in bfloat16, masters are float and gradients and moments h
   CHECK(!std::equal(before.begin(), before.end(), l.visible.positions().begin()));
   static_assert(std::is_same_v<decltype(t.gradients), layer<float>&>);
   CHECK(t.gradients.visible.size_bytes() == 0);
-  const std::size_t values = l.weight.size() + l.bias.size();
-  CHECK(t.state.size_bytes() ==
-        values * 2 * sizeof(float) + l.weight.size() * sizeof(float));  // and a master
+  const auto weights = std::size_t(l.weight.size()), values = weights + std::size_t(l.bias.size());
+  CHECK(t.state.size_bytes() == values * 2 * sizeof(float) + weights * sizeof(float));  // and a master
 }
 
 TEST_CASE("nm_linear: an MLP of such layers computes as one of the visible weights does") {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
@@ -196,6 +197,29 @@ template <class T, class Tree> struct value_totals_body {
   }
 };
 
+/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
+inline std::int64_t values_in(expr::number const&) { return -1; }
+template <expr::leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
+template <class Node>
+  requires requires(Node const& n) { n.arguments; }
+std::int64_t values_in(Node const& node) {
+  return std::apply(
+      [](auto const&... argument) {
+        std::int64_t count = -1;
+        ((count = count < 0 ? values_in(argument) : count), ...);
+        return count;
+      },
+      node.arguments);
+}
+
+/// Whether an expression has values of its own that can be added up.
+template <class Node>
+inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
+                                  requires(Node const& node) { values_in(node); };
+template <class Node>
+  requires std::is_void_v<typename Node::value_type>
+inline constexpr bool has_total<Node> = false;
+
 /// Adds the step that sums an expression over activations, with a total for each panel.
 template <class T, class Node>
 operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) {
@@ -215,7 +239,7 @@ operand lower_panel_totals(plan& p, expr::extent const& size, Node const& node) 
 /// Adds the step that sums an expression over matrices or vectors, with a total for each range of values.
 template <class T, class Node>
 operand lower_value_totals(plan& p, expr::extent const& size, Node const& node) {
-  const value_tiles of{expr::values_in(node), blocks_of(size)};
+  const value_tiles of{values_in(node), blocks_of(size)};
   step_draft s("total", cut::values);
   s.tiles = of.tiles();
   const operand to = s.writes(p.run_memory(std::size_t(s.tiles) * sizeof(double), sizeof(double)));
@@ -236,7 +260,7 @@ template <expression Expression> double total(context& ctx, Expression const& ex
   const auto node = expr::hold(expression);
   const expr::extent size = expr::extent_of(node);
   using Node = std::remove_const_t<decltype(node)>;
-  static_assert(expr::has_total<Node>,
+  static_assert(eval::has_total<Node>,
                 "total adds up activations, matrices, vectors and what is computed from them element by "
                 "element: the total of sum_tokens(x) is that of x");
   using T = accumulator_t<typename Node::value_type>;

@@ -16,20 +16,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
 /// A matrix in N:M sparsity as the factor of a product, which refers to it.
-template <element T, class Shape> struct nm_factor {
-  using node_tag = void;
-  using tensor_type = nm_sparse_matrix<T, Shape>;
-  using value_type = T;
-  static constexpr domain laid_over = domain::blocks;
-  tensor_type const* address;
-  tensor_size built;
-
-  explicit nm_factor(tensor_type const& matrix) : address(&matrix), built{matrix.rows(), matrix.cols(), 0} {}
-  tensor_type const& tensor() const {
-    require_unchanged(built, {address->rows(), address->cols(), 0});
-    return *address;
-  }
-};
+template <element T, class Shape> using nm_factor = by_reference<nm_sparse_matrix<T, Shape>>;
 
 template <class T> inline constexpr bool is_nm_matrix = false;
 template <element T, class Shape> inline constexpr bool is_nm_matrix<nm_sparse_matrix<T, Shape>> = true;

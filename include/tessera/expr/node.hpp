@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -38,9 +37,11 @@ struct tensor_size {
   std::int64_t rows, cols;
   std::uint64_t pattern;
 
-  template <tensor Tensor> static tensor_size of(Tensor const& tensor) {
-    if constexpr (of_matrix(Tensor::laid_over))
+  template <class Tensor> static tensor_size of(Tensor const& tensor) {
+    if constexpr (requires { tensor.pattern(); })
       return {tensor.rows(), tensor.cols(), tensor.pattern().serial()};
+    else if constexpr (of_matrix(Tensor::laid_over))
+      return {tensor.rows(), tensor.cols(), 0};
     else
       return {tensor.features(), tensor.tokens(), 0};
   }
@@ -54,8 +55,8 @@ inline void require_unchanged(tensor_size const& built, tensor_size const& now) 
 
 /// A tensor in an expression: by reference when it has a name, by value when it is temporary or a view.
 /// `tensor` throws shape_error if a referenced one has another size or pattern than when the expression was
-/// written.
-template <tensor Tensor> struct by_reference {
+/// written. A matrix in N:M sparsity, which is a factor of products alone, is referred to in the same way.
+template <class Tensor> struct by_reference {
   using node_tag = void;
   using tensor_type = Tensor;
   using value_type = typename Tensor::value_type;
@@ -131,29 +132,6 @@ template <class Node>
 extent extent_of(Node const& node) {
   return node.size();
 }
-
-/// How many stored values an expression over matrices or vectors goes through; -1 for a number.
-inline std::int64_t values_in(number const&) { return -1; }
-template <leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
-template <class Node>
-  requires requires(Node const& n) { n.arguments; }
-std::int64_t values_in(Node const& node) {
-  return std::apply(
-      [](auto const&... argument) {
-        std::int64_t count = -1;
-        ((count = count < 0 ? values_in(argument) : count), ...);
-        return count;
-      },
-      node.arguments);
-}
-
-/// Whether an expression has values of its own that can be added up.
-template <class Node>
-inline constexpr bool has_total = Node::laid_over == domain::panels || Node::laid_over == domain::tokens ||
-                                  requires(Node const& node) { values_in(node); };
-template <class Node>
-  requires std::is_void_v<typename Node::value_type>
-inline constexpr bool has_total<Node> = false;
 
 /// The common size of two operands of an elementwise operation; shape_error if there is none.
 extent join(const char* operation, extent const& a, extent const& b);

@@ -79,10 +79,6 @@ template <class A, class B> struct matrix_product {
   extent size() const { return {-1, -1, a.rows(), b.cols()}; }
 };
 
-template <class Tensor>
-inline constexpr bool is_narrow =
-    !std::is_same_v<typename held<Tensor>::value_type, accumulator_t<typename held<Tensor>::value_type>>;
-
 template <class A, class B>
 inline constexpr bool one_type =
     !std::is_same_v<typename common_value<typename A::value_type, typename B::value_type>::type, mixed>;

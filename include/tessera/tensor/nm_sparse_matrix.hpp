@@ -17,6 +17,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/expression.hpp>
 #include <tessera/core/memory.hpp>
 #include <tessera/core/nm_shape.hpp>
 #include <tessera/core/range.hpp>
@@ -35,6 +36,7 @@ template <element Element, class Shape> class nm_sparse_matrix {
  public:
   using value_type = Element;
   using shape = Shape;
+  static constexpr domain laid_over = domain::blocks;
 
   /// Engines that need whole blocks multiply the matrix as a dense one of these.
   using covering_block = block_shape<16>;
