@@ -55,7 +55,7 @@ inline void require_unchanged(tensor_size const& built, tensor_size const& now) 
 
 /// A tensor in an expression: by reference when it has a name, by value when it is temporary or a view.
 /// `tensor` throws shape_error if a referenced one has another size or pattern than when the expression was
-/// written. A matrix in N:M sparsity, which is a factor of products alone, is referred to in the same way.
+/// written. A matrix in N:M sparsity, which is a factor of products alone, is referred to like one.
 template <class Tensor> struct by_reference {
   using node_tag = void;
   using tensor_type = Tensor;
