@@ -6,6 +6,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/unroll.hpp>
+#include <tessera/kernels/amx_engine.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/sampled_walk.hpp>

@@ -40,7 +40,7 @@ struct fit_parts {
     else if constexpr (Tensor::laid_over == domain::tokens)
       fit(part, tokens);
     else
-      part = unfilled;
+      part.resize(unfilled.size());
   }
 };
 
@@ -61,7 +61,7 @@ template <class Saved, class Visit> void for_each_saved(Saved& of, Visit&& visit
 }
 
 /// Gives the parts of a `saved` the features of an unfilled one and `tokens` tokens; parts that stand apart
-/// stay as they are. A vector of features is copied. Allocates only to grow.
+/// stay as they are. A vector of features gets its size, and its layer fills it. Allocates only to grow.
 template <class Saved>
   requires(detail::has_parts<Saved> || std::is_empty_v<Saved>)
 void fit(Saved& s, std::type_identity_t<Saved> const& unfilled, std::int64_t tokens) {

@@ -120,7 +120,7 @@ struct slimmable_attention {
   struct saved : whole_type::saved {
     feature_vector<accumulator_t<T>> factors;  // c, for each feature of `mixed`
     static void parts(auto& each, auto&... of) {
-      whole_type::saved::parts(each, of...), each.apart("factors", of.factors...);
+      whole_type::saved::parts(each, of...), each("factors", of.factors...);
     }
   };
   using gradients = slimmable_attention<accumulator_t<T>, Block, Score, typename Linear::gradients>;
@@ -143,11 +143,13 @@ struct slimmable_attention {
   }
   std::int64_t outputs(std::int64_t features) const { return whole.outputs(features); }
 
-  saved unfilled() const { return {whole.unfilled(), {}}; }
+  saved unfilled() const {
+    using vector = feature_vector<accumulator_t<T>>;  // of this size, and without memory
+    return {whole.unfilled(), vector::of_values(nullptr, whole.out.inputs())};
+  }
   /// Throws shape_error unless each head has a coefficient.
   template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
     detail::require_coefficients("slimmable_attention", coefficients.size(), whole.heads.queries);
-    s.factors.resize(whole.out.inputs());
     for (std::int64_t i = 0; i < s.factors.size(); ++i) s.factors[i] = coefficients[i / features_of_head()];
     return statements(whole.prepare_heads(x, s, p), whole.out.prepare(s.mixed * s.factors, s.of_out, p));
   }
