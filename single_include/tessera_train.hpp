@@ -29893,7 +29893,10 @@ struct model_size {
   struct keep_each {
     model_size& size;
     template <class Part> void operator()(std::string_view, Part const& unfilled) {
-      if constexpr (requires { typename Part::tensor_tag; }) size.keeps(unfilled);
+      if constexpr (requires { typename Part::tensor_tag; })
+        size.keeps(unfilled);
+      else if constexpr (requires { typename Part::value_type::tensor_tag; })
+        for (auto const& one : unfilled) size.keeps(one);
     }
     void apart(std::string_view, auto const&) {}
   };
@@ -29948,7 +29951,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   plain()                                      the linear layer of W and b, which files of models fill
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
-///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression
+///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in
+///                         unfilled(): compilers may build the expression of `value` before
 ///   value(x, s)           the expression of y, once they are computed; x may be an expression
 /// What a backward takes:
 ///   input_gradient(dy)    the expression Aᵀ dy, of the parameters alone
@@ -30143,6 +30147,9 @@ struct fit_parts {
       fit(part, tokens);
     else
       part.resize(unfilled.size());
+  }
+  template <class Parts> void lists(Parts& parts, Parts const& unfilled) const {
+    if constexpr (requires { parts.resize(unfilled.size()); }) parts.resize(unfilled.size());
   }
 };
 
@@ -31645,17 +31652,16 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
     d.operations += std::int64_t(from.of(t).size());
   }
 };
-template <class Number, class T, class Block, class Of>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] block_numbers {
+template <class Number, class T, class Block, class Of> struct TESSERA_STATEMENT block_numbers {
   using statement_tag = void;
   std::span<Number> to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::by_reference<block_sparse_matrix<T, Block>> from;
   Of number_of;
 
   TESSERA_COLD void lower(plan& p) const {
     step_draft made("numbers of blocks", cut::lines);
     const operand y = made.writes(everything(to.data(), to.size_bytes()));
-    const tiled_rows<T, Block> rows(*from, made, p);
+    const tiled_rows<T, Block> rows(from.tensor(), made, p);
     p.add(made, block_numbers_body<Number, T, Block, Of>{y, rows, number_of});
   }
 };
@@ -31693,18 +31699,17 @@ template <class T, class Block> struct copied_blocks_body {
     d.write(blocks_of_lines(to, index, lines(t), bytes));
   }
 };
-template <class T, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] copied_blocks {
+template <class T, class Block> struct TESSERA_STATEMENT copied_blocks {
   using statement_tag = void;
-  block_sparse_matrix<T, Block>* to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::by_reference<block_sparse_matrix<T, Block>> to, from;
 
   TESSERA_COLD void lower(plan& p) const {
+    auto const &y = to.tensor(), &x = from.tensor();
     step_draft made("copy", cut::lines);
-    const kernels::block_index index = index_of(to->pattern());
+    const kernels::block_index index = index_of(y.pattern());
     made.tiles = std::min(index.lines(), 8 * p.workers());
-    const operand y = made.writes(all_of(*to)), x = made.reads(all_of(*from));
-    p.add(made, copied_blocks_body<T, Block>{y, index, made.tiles, x, index_of(from->pattern())});
+    const operand written = made.writes(all_of(y)), read = made.reads(all_of(x));
+    p.add(made, copied_blocks_body<T, Block>{written, index, made.tiles, read, index_of(x.pattern())});
   }
 };
 
@@ -31733,18 +31738,19 @@ template <class T, class Shape, class Block> struct kept_body {
     d.operations += rows(t).size() * matrix->cols() * (Shape::group - 1);
   }
 };
-template <class T, class Shape, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] kept_elements {
+template <class T, class Shape, class Block> struct TESSERA_STATEMENT kept_elements {
   using statement_tag = void;
   nm_sparse_matrix<T, Shape>* to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::tensor_size built;
+  expr::by_reference<block_sparse_matrix<T, Block>> from;
 
   TESSERA_COLD void lower(plan& p) const {
+    expr::require_unchanged(built, expr::tensor_size::of(*to));
     step_draft made("greatest of groups", cut::lines);
-    const tiled_rows<T, Block> rows(*from, made, p);
+    const tiled_rows<T, Block> rows(from.tensor(), made, p);
     made.writes(everything(to->data(), std::size_t(to->size()) * sizeof(T)));
     made.writes(everything(to->positions().begin(), to->positions().size()));
-    p.add(made, kept_body<T, Shape, Block>{to, rows, from});
+    p.add(made, kept_body<T, Shape, Block>{to, rows, &from.tensor()});
   }
 };
 
@@ -31772,7 +31778,8 @@ auto numbers_of_blocks(std::span<Number> to, block_sparse_matrix<T, Block> const
   if (std::ssize(to) != from.pattern().blocks())
     throw shape_error(message("[numbers_of_blocks] room for ", to.size(), " numbers of ",
                               from.pattern().blocks(), " blocks"));
-  return eval::block_numbers<Number, T, Block, Of>{to, &from, number_of};
+  return eval::block_numbers<Number, T, Block, Of>{
+      to, expr::by_reference<block_sparse_matrix<T, Block>>(from), number_of};
 }
 
 /// The statement that gives `to` the values of the blocks that it stores.
@@ -31782,7 +31789,8 @@ auto copied_blocks(block_sparse_matrix<T, Block>& to, block_sparse_matrix<T, Blo
   if (to.rows() != from.rows() || to.cols() != from.cols() || !stores_all(from.pattern(), to.pattern()))
     throw shape_error(
         "[copied_blocks] the other matrix has another size, or lacks blocks that are stored here");
-  return eval::copied_blocks<T, Block>{&to, &from};
+  using matrix = expr::by_reference<block_sparse_matrix<T, Block>>;
+  return eval::copied_blocks<T, Block>{matrix(to), matrix(from)};
 }
 
 /// The statement by which `to` keeps the greatest elements of `from`: as nm_sparse_matrix::keep.
@@ -31790,7 +31798,8 @@ auto copied_blocks(block_sparse_matrix<T, Block>& to, block_sparse_matrix<T, Blo
 template <element T, class Shape, class Block>
 auto kept(nm_sparse_matrix<T, Shape>& to, block_sparse_matrix<T, Block> const& from) {
   detail::require_shape("nm_sparse_matrix", to.rows(), to.cols(), "source", from.rows(), from.cols(), "kept");
-  return eval::kept_elements<T, Shape, Block>{&to, &from};
+  return eval::kept_elements<T, Shape, Block>{&to, expr::tensor_size::of(to),
+                                              expr::by_reference<block_sparse_matrix<T, Block>>(from)};
 }
 
 }}  // namespace tessera::TESSERA_ISA
@@ -32006,6 +32015,8 @@ template <element T, class Layer> struct edge_popup {
         },
         weights, visible);
   }
+  /// Drops the memory of the choice: gradients choose nothing.
+  void drop_refreshed() { room_ = {}; }
 
  private:
   detail::choice_room<double> room_;
@@ -32493,7 +32504,8 @@ void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
   const auto sum_dn = local(sum_features(d * n));
   const auto mean_d = local(s.scale * (share * sum_d));
   const auto slope = local(square(s.scale) * (share * sum_dn));
-  const bool of_weight = is_wanted(g.weight), of_bias = is_wanted(g.bias), of_both = of_weight && of_bias;
+  const bool of_weight = is_wanted(g.weight), of_bias = has_bias == bias_term::present && is_wanted(g.bias),
+             of_both = of_weight && of_bias;
   run(p.ctx,
       when(of_both,
            [&] {
@@ -33313,7 +33325,8 @@ double relative_difference(std::int64_t count, Element&& element, Gradient&& gra
 }  // namespace detail
 
 /// Compares the gradients of all parameters of a model with central differences of loss(), which computes the
-/// loss of the model as it is. Checks up to `checked` elements of each tensor.
+/// loss of the model as it is; gradients that are not wanted are left out. Checks up to `checked` elements of
+/// each tensor.
 template <class Model, class Gradients, class Loss>
 gradient_difference check_gradients_of(Model& model, Gradients const& gradients, Loss&& loss,
                                        std::int64_t checked = 12) {
@@ -33321,6 +33334,7 @@ gradient_difference check_gradients_of(Model& model, Gradients const& gradients,
   for_each_parameter(
       model,
       [&](parameter_name const& name, auto& parameter, auto const& gradient) {
+        if (!is_wanted(gradient)) return;
         std::vector<std::int64_t> places;
         if constexpr (is_matrix<decltype(parameter)>)
           places = detail::places_inside(parameter);
@@ -34574,6 +34588,8 @@ template <element T, class Layer> struct top_kast {
         },
         visible);
   }
+  /// Drops the memory of the choice: gradients choose nothing.
+  void drop_refreshed() { room_ = {}; }
 
  private:
   detail::choice_room<accumulator_t<T>> room_;
@@ -35079,8 +35095,8 @@ void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t
   if (!std::isfinite(most)) weight8 = {};
   const float scale = quantisation_scale<E>(most);
   if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
-  weight8.scale = scale;
   run(ctx, weight8.values = (1 / scale) * weight);
+  weight8.scale = scale;
 }
 
 template <element T, class Block, element E, class Gradient>
@@ -40760,10 +40776,12 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
         start = end;
       }
       evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+      t.model.refresh(ctx, t.progress.step);
       update_time = now() - start;
     }
   }
   first.restore(t.model);
+  t.model.refresh(ctx, earlier.step);
   nn::mutable_parameter_list gradients(t.gradients);
   const nn::parameter_list restored(t.model);
   for (std::size_t i = 0; i < restored.size(); ++i)

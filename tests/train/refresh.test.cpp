@@ -199,4 +199,19 @@ TEST_CASE("refresh: its tasks do not disturb each other, and its statements comp
   CHECK_THROWS_AS(static_cast<void>(numbers_of_blocks(std::span(norms).first(3), w, norm)), shape_error);
 }
 
+TEST_CASE("refresh: a matrix that has changed since its statement was written is refused") {
+  context ctx(1);
+  auto w = support::random_matrix<float, block>(50, 44, 0.7, 1), some = w;
+  nm_sparse_matrix<float, nm_shape<2, 4>> visible(50, 44);
+  std::vector<float> norms(std::size_t(w.pattern().blocks()));
+  const auto copy = copied_blocks(some, w);
+  const auto keep = kept(visible, w);
+  const auto numbers = numbers_of_blocks(std::span(norms), w, [](auto values) { return l1_norm(values); });
+  visible = nm_sparse_matrix<float, nm_shape<2, 4>>(8, 8);
+  CHECK_THROWS_AS(run(ctx, keep), shape_error);
+  w.set_pattern(random_pattern(13, 11, 0.4, 3));
+  CHECK_THROWS_AS(run(ctx, copy), shape_error);
+  CHECK_THROWS_AS(run(ctx, numbers), shape_error);
+}
+
 }  // namespace refresh_test

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstdint>
+
 #include <doctest/doctest.h>
 #include <train/sparsity/small_mlp.hpp>
 #include <train/toy_model.hpp>
 
+#include <tessera/nn/mlp.hpp>
+#include <tessera/nn/quantised_linear.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/policies/rigl.hpp>
@@ -78,6 +83,38 @@ TEST_CASE("time budget: gradients of absent blocks are part of an update, and th
   CHECK(steps(1, 3, 5) == 55);   // 15 steps take 4, the others 1
   CHECK(steps(1, 3, 30) == 25);  // all take 4
   CHECK(!t.weight_gradients());
+}
+
+TEST_CASE("time budget: layers of 8 bits follow weights whose pattern an update changes") {
+  using block = block_shape<4>;
+  using layer = nn::float8_linear<float, block>;
+  using model = nn::mlp<float, block, ops::relu, layer>;
+  context ctx(1);
+  const auto linear = [](std::int64_t out, std::int64_t in, std::uint64_t seed) {
+    layer l;
+    static_cast<nn::linear<float, block>&>(l) = {out, in};
+    l.weight = support::random_matrix<float, block>(out, in, 0.4, seed);
+    return l;
+  };
+  model m{linear(70, 45, 1), linear(33, 70, 2)};
+  nn::refresh(ctx, m, 0);
+  train::training<model, train::sgd, train::rigl> t(m, {}, {.interval = 1, .steps = 1});
+  const auto before = m.up.weight8.values;
+  nn::workspace<float> room;
+  model::saved saved;
+  panel_matrix<float> x(45, 30), y(33, 30);
+  support::fill(x, 3);
+  const auto work = [&](int) {
+    const sequences batch = sequences::of_equal_length(1, 30);
+    nn::pass<float> pass{ctx, batch, room};
+    pass.weight_gradients = t.weight_gradients();
+    m.forward(x, y, saved, pass);
+    m.backward(x, saved, y, nullptr, t.gradients, pass);
+    return train::token_loss{1, 30};
+  };
+  CHECK(train::steps_within(0.01, ctx, t, {.rate = 1e-2, .updates = 2}, work) >= 1);
+  CHECK(m.up.weight8.values.pattern() == m.up.weight.pattern());
+  CHECK(std::equal(before.begin(), before.end(), m.up.weight8.values.begin()));
 }
 
 TEST_CASE_TEMPLATE("time budget: finding it out leaves the training as new", Optimizer, train::adamw,

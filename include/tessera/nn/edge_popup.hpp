@@ -137,6 +137,8 @@ template <element T, class Layer> struct edge_popup {
         },
         weights, visible);
   }
+  /// Drops the memory of the choice: gradients choose nothing.
+  void drop_refreshed() { room_ = {}; }
 
  private:
   detail::choice_room<double> room_;

@@ -34,7 +34,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   plain()                                      the linear layer of W and b, which files of models fill
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
-///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression
+///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in
+///                         unfilled(): compilers may build the expression of `value` before
 ///   value(x, s)           the expression of y, once they are computed; x may be an expression
 /// What a backward takes:
 ///   input_gradient(dy)    the expression Aᵀ dy, of the parameters alone

@@ -172,7 +172,10 @@ struct model_size {
   struct keep_each {
     model_size& size;
     template <class Part> void operator()(std::string_view, Part const& unfilled) {
-      if constexpr (requires { typename Part::tensor_tag; }) size.keeps(unfilled);
+      if constexpr (requires { typename Part::tensor_tag; })
+        size.keeps(unfilled);
+      else if constexpr (requires { typename Part::value_type::tensor_tag; })
+        for (auto const& one : unfilled) size.keeps(one);
     }
     void apart(std::string_view, auto const&) {}
   };

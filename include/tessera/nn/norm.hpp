@@ -78,7 +78,8 @@ void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
   const auto sum_dn = local(sum_features(d * n));
   const auto mean_d = local(s.scale * (share * sum_d));
   const auto slope = local(square(s.scale) * (share * sum_dn));
-  const bool of_weight = is_wanted(g.weight), of_bias = is_wanted(g.bias), of_both = of_weight && of_bias;
+  const bool of_weight = is_wanted(g.weight), of_bias = has_bias == bias_term::present && is_wanted(g.bias),
+             of_both = of_weight && of_bias;
   run(p.ctx,
       when(of_both,
            [&] {

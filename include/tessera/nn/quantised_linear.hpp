@@ -201,8 +201,8 @@ void quantised_linear<T, Block, E, Gradient>::refresh(context& ctx, std::int64_t
   if (!std::isfinite(most)) weight8 = {};
   const float scale = quantisation_scale<E>(most);
   if (!is_refreshed()) weight8.values = {weight.rows(), weight.cols(), weight.pattern()};
-  weight8.scale = scale;
   run(ctx, weight8.values = (1 / scale) * weight);
+  weight8.scale = scale;
 }
 
 template <element T, class Block, element E, class Gradient>

@@ -42,6 +42,9 @@ struct fit_parts {
     else
       part.resize(unfilled.size());
   }
+  template <class Parts> void lists(Parts& parts, Parts const& unfilled) const {
+    if constexpr (requires { parts.resize(unfilled.size()); }) parts.resize(unfilled.size());
+  }
 };
 
 template <class Visit> struct visit_saved {

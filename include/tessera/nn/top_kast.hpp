@@ -81,6 +81,8 @@ template <element T, class Layer> struct top_kast {
         },
         visible);
   }
+  /// Drops the memory of the choice: gradients choose nothing.
+  void drop_refreshed() { room_ = {}; }
 
  private:
   detail::choice_room<accumulator_t<T>> room_;

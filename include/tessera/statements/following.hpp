@@ -16,6 +16,7 @@
 #include <tessera/eval/operands.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/expr/node.hpp>
 #include <tessera/kernels/block_index.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/nm_sparse_matrix.hpp>
@@ -87,17 +88,16 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
     d.operations += std::int64_t(from.of(t).size());
   }
 };
-template <class Number, class T, class Block, class Of>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] block_numbers {
+template <class Number, class T, class Block, class Of> struct TESSERA_STATEMENT block_numbers {
   using statement_tag = void;
   std::span<Number> to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::by_reference<block_sparse_matrix<T, Block>> from;
   Of number_of;
 
   TESSERA_COLD void lower(plan& p) const {
     step_draft made("numbers of blocks", cut::lines);
     const operand y = made.writes(everything(to.data(), to.size_bytes()));
-    const tiled_rows<T, Block> rows(*from, made, p);
+    const tiled_rows<T, Block> rows(from.tensor(), made, p);
     p.add(made, block_numbers_body<Number, T, Block, Of>{y, rows, number_of});
   }
 };
@@ -135,18 +135,17 @@ template <class T, class Block> struct copied_blocks_body {
     d.write(blocks_of_lines(to, index, lines(t), bytes));
   }
 };
-template <class T, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] copied_blocks {
+template <class T, class Block> struct TESSERA_STATEMENT copied_blocks {
   using statement_tag = void;
-  block_sparse_matrix<T, Block>* to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::by_reference<block_sparse_matrix<T, Block>> to, from;
 
   TESSERA_COLD void lower(plan& p) const {
+    auto const &y = to.tensor(), &x = from.tensor();
     step_draft made("copy", cut::lines);
-    const kernels::block_index index = index_of(to->pattern());
+    const kernels::block_index index = index_of(y.pattern());
     made.tiles = std::min(index.lines(), 8 * p.workers());
-    const operand y = made.writes(all_of(*to)), x = made.reads(all_of(*from));
-    p.add(made, copied_blocks_body<T, Block>{y, index, made.tiles, x, index_of(from->pattern())});
+    const operand written = made.writes(all_of(y)), read = made.reads(all_of(x));
+    p.add(made, copied_blocks_body<T, Block>{written, index, made.tiles, read, index_of(x.pattern())});
   }
 };
 
@@ -175,18 +174,19 @@ template <class T, class Shape, class Block> struct kept_body {
     d.operations += rows(t).size() * matrix->cols() * (Shape::group - 1);
   }
 };
-template <class T, class Shape, class Block>
-struct [[nodiscard("a statement computes nothing until it is given to run(context, …)")]] kept_elements {
+template <class T, class Shape, class Block> struct TESSERA_STATEMENT kept_elements {
   using statement_tag = void;
   nm_sparse_matrix<T, Shape>* to;
-  block_sparse_matrix<T, Block> const* from;
+  expr::tensor_size built;
+  expr::by_reference<block_sparse_matrix<T, Block>> from;
 
   TESSERA_COLD void lower(plan& p) const {
+    expr::require_unchanged(built, expr::tensor_size::of(*to));
     step_draft made("greatest of groups", cut::lines);
-    const tiled_rows<T, Block> rows(*from, made, p);
+    const tiled_rows<T, Block> rows(from.tensor(), made, p);
     made.writes(everything(to->data(), std::size_t(to->size()) * sizeof(T)));
     made.writes(everything(to->positions().begin(), to->positions().size()));
-    p.add(made, kept_body<T, Shape, Block>{to, rows, from});
+    p.add(made, kept_body<T, Shape, Block>{to, rows, &from.tensor()});
   }
 };
 
@@ -214,7 +214,8 @@ auto numbers_of_blocks(std::span<Number> to, block_sparse_matrix<T, Block> const
   if (std::ssize(to) != from.pattern().blocks())
     throw shape_error(message("[numbers_of_blocks] room for ", to.size(), " numbers of ",
                               from.pattern().blocks(), " blocks"));
-  return eval::block_numbers<Number, T, Block, Of>{to, &from, number_of};
+  return eval::block_numbers<Number, T, Block, Of>{
+      to, expr::by_reference<block_sparse_matrix<T, Block>>(from), number_of};
 }
 
 /// The statement that gives `to` the values of the blocks that it stores.
@@ -224,7 +225,8 @@ auto copied_blocks(block_sparse_matrix<T, Block>& to, block_sparse_matrix<T, Blo
   if (to.rows() != from.rows() || to.cols() != from.cols() || !stores_all(from.pattern(), to.pattern()))
     throw shape_error(
         "[copied_blocks] the other matrix has another size, or lacks blocks that are stored here");
-  return eval::copied_blocks<T, Block>{&to, &from};
+  using matrix = expr::by_reference<block_sparse_matrix<T, Block>>;
+  return eval::copied_blocks<T, Block>{matrix(to), matrix(from)};
 }
 
 /// The statement by which `to` keeps the greatest elements of `from`: as nm_sparse_matrix::keep.
@@ -232,7 +234,8 @@ auto copied_blocks(block_sparse_matrix<T, Block>& to, block_sparse_matrix<T, Blo
 template <element T, class Shape, class Block>
 auto kept(nm_sparse_matrix<T, Shape>& to, block_sparse_matrix<T, Block> const& from) {
   detail::require_shape("nm_sparse_matrix", to.rows(), to.cols(), "source", from.rows(), from.cols(), "kept");
-  return eval::kept_elements<T, Shape, Block>{&to, &from};
+  return eval::kept_elements<T, Shape, Block>{&to, expr::tensor_size::of(to),
+                                              expr::by_reference<block_sparse_matrix<T, Block>>(from)};
 }
 
 }}  // namespace tessera::TESSERA_ISA

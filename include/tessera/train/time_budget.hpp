@@ -80,10 +80,12 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
         start = end;
       }
       evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+      t.model.refresh(ctx, t.progress.step);
       update_time = now() - start;
     }
   }
   first.restore(t.model);
+  t.model.refresh(ctx, earlier.step);
   nn::mutable_parameter_list gradients(t.gradients);
   const nn::parameter_list restored(t.model);
   for (std::size_t i = 0; i < restored.size(); ++i)

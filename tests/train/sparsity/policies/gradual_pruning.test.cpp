@@ -12,7 +12,7 @@
 #include <tessera/train/sparsity/policies/gradual_pruning.hpp>
 #include <tessera/train/training.hpp>
 
-#include "../../io/scratch_folder.hpp"
+#include "../../../io/scratch_folder.hpp"
 
 namespace gradual_pruning_test {
 
