@@ -2181,7 +2181,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  element_traits<T>();  // of 8 bits: after #include <tessera/statements/quantised.hpp>
+  element_traits<T>();  // float, double, bfloat16, float16; int8: #include <tessera/statements/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;
@@ -4750,8 +4750,11 @@ struct tile {
 };
 
 /// Computes and describes a tile of a step by its body; a body over panels has overloads (panel_body).
-template <class Body> void compute_tile(Body const& body, tile const& t) noexcept { body.compute(t); }
-template <class Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+template <class Body> TESSERA_INLINE void compute_tile(Body const& body, tile const& t) noexcept {
+  body.compute(t);
+}
+template <class Body>
+TESSERA_INLINE void describe_tile(Body const& body, tile const& t, task_description& d) {
   body.describe(t, d);
 }
 
@@ -5158,13 +5161,14 @@ template <class T>
 concept panel_body =
     requires(T const& body, tile const& t) { body.destination().part(t, body.features_of(t)); };
 
-template <panel_body Body> void compute_tile(Body const& body, tile const& t) noexcept {
+template <panel_body Body> TESSERA_INLINE void compute_tile(Body const& body, tile const& t) noexcept {
   auto const& to = body.destination();
   auto* const panel = to.panel(t);
   body.compute_at(t, panel);
   clear_padding(to.at, to.features, panel, t);
 }
-template <panel_body Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+template <panel_body Body>
+TESSERA_INLINE void describe_tile(Body const& body, tile const& t, task_description& d) {
   body.describe(t, d);
   d.write(body.destination().part(t, body.features_of(t)));
 }
@@ -8656,7 +8660,6 @@ constexpr int power_of_two_divisor(int limit, int size) {
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
@@ -8677,16 +8680,17 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
 
 /// The engines compiled in for products of elements W and X along the blocks of lines.
 template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
-  const auto fit = [&]<engine... Of>(std::integer_sequence<engine, Of...>) {
-    engine_set all;
-    ((std::is_same_v<W, X> && kernels::has_engine<Of, W, simd::native> &&
-              kernels::engine_policy<Of>::template fits<LineBlock, simd::native>
-          ? all.allow(Of)
-          : void()),
-     ...);
-    return all;
-  };
-  return fit(std::integer_sequence<engine, engine::pairs, engine::quads, engine::amx>());
+  engine_set all;
+  if constexpr (std::is_same_v<W, X> && element_traits<W>::features_a_lane > 1) {
+    const auto allow = [&]<engine Which>(engine_constant<Which>) {
+      if constexpr (kernels::has_engine<Which, W, simd::native>)
+        if (kernels::engine_policy<Which>::template fits<LineBlock, simd::native>) all.allow(Which);
+    };
+    allow(engine_constant<engine::pairs>());
+    allow(engine_constant<engine::quads>());
+    allow(engine_constant<engine::amx>());
+  }
+  return all;
 }
 
 /// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are
@@ -10601,8 +10605,8 @@ constexpr product_methods methods_of(product_kind const& kind) {
 }
 
 /// Whether a method suits a product on a machine, provided that no better one does.
-constexpr bool suits(product_method const& way, product_kind const& kind, product_size const& size,
-                     machine const& on) {
+TESSERA_INLINE constexpr bool suits(product_method const& way, product_kind const& kind,
+                                    product_size const& size, machine const& on) {
   using enum product_form;
   if (way.by != engine::fma && (!on.engines.allows(way.by) || rate_of(way.by, on.family) <= 1)) return false;
   const std::int64_t panels = ceil_div<std::int64_t>(size.tokens, panel_tokens);
@@ -10627,9 +10631,10 @@ constexpr bool suits(product_method const& way, product_kind const& kind, produc
   return false;
 }
 
-constexpr product_method choose_product_method(product_kind const& kind, product_size const& size,
-                                               machine const& on) {
-  for (product_method const& way : methods_of(kind))
+/// The first of methods_of(kind) that suits.
+constexpr product_method choose_product_method(product_methods const& ways, product_kind const& kind,
+                                               product_size const& size, machine const& on) {
+  for (product_method const& way : ways)
     if (suits(way, kind, size, on)) return way;
   return {};  // never: the last of the methods suits every product
 }
@@ -11027,9 +11032,13 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
   using factor_x = multiplied_as<X, W>;
   using factor_w = std::conditional_t<std::is_same_v<W, factor_x>, W, multiplied_as<W, factor_x>>;
 
-  /// The kernels for few tokens do not depend on the result.
-  using vector = kernels::vector_sums<simd::native, W, Block>;
-  using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+  static constexpr int scattered_tokens() {
+    if constexpr (Transposed) {
+      using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+      if (scattered::exists) return scattered::most_tokens;
+    }
+    return 0;
+  }
 
   static constexpr product_kind kind{
       .rows = line_block::rows,
@@ -11039,8 +11048,8 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
       .widens_x = !std::is_same_v<X, factor_x>,
       .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
       .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
-      .has_vector = vector::exists,
-      .scattered_tokens = Transposed && scattered::exists ? scattered::most_tokens : 0};
+      .has_vector = kernels::vector_sums<simd::native, W, Block>::exists,
+      .scattered_tokens = scattered_tokens()};
 
   static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
     return size(w.pattern(), Transposed ? w.rows() : w.cols(), tokens);
@@ -11054,11 +11063,14 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
   }
 };
 
-/// The elements and the engine of a method.
-template <product_method Way, class Of, class W, class X, class E>
+/// The methods that there is code for; one of them, and its elements and engine.
+template <class Of> inline constexpr product_methods methods = methods_of(Of::kind);
+template <class Of, int Number> inline constexpr product_method method = methods<Of>.all[Number];
+template <class Of, int Number, class W, class X, class E>
 using types_of =
-    kernels::product_types<std::conditional_t<Way.widens_w, typename Of::factor_w, W>,
-                           std::conditional_t<Way.widens_x, typename Of::factor_x, X>, E, Way.by>;
+    kernels::product_types<std::conditional_t<method<Of, Number>.widens_w, typename Of::factor_w, W>,
+                           std::conditional_t<method<Of, Number>.widens_x, typename Of::factor_x, X>, E,
+                           method<Of, Number>.by>;
 
 // ---- steps ----
 
@@ -11144,11 +11156,12 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
 }
 
 /// The steps of a product with a matrix in blocks, by one method.
-template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
+template <int Number, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
 TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
                               block_sparse_matrix<W, Block> const& matrix) {
   using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
-  using types = types_of<Way, all, W, X, E>;
+  using types = types_of<all, Number, W, X, E>;
+  constexpr product_method way = method<all, Number>;
   const kernels::block_index by_rows = index_of(matrix.pattern());
   const product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                          .x = x,
@@ -11157,14 +11170,14 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
                                          .sums = {},
                                          .tree = tree};
   operand weights = by_panel(matrix);
-  if constexpr (Way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
-  if constexpr (Way.form == product_form::vector)
+  if constexpr (way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
+  if constexpr (way.form == product_form::vector)
     add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
-  else if constexpr (Way.form == product_form::scattered)
+  else if constexpr (way.form == product_form::scattered)
     add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
-  else if constexpr (Way.form == product_form::ordered)
+  else if constexpr (way.form == product_form::ordered)
     add_ordered(p, s, weights, to, of);
   else
     add_blocks<Block, Transposed>(p, s, weights, to, of);
@@ -11172,11 +11185,20 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
 
 // ---- lowering ----
 
-/// Calls use.operator()<Way>() with the method `chosen`, one of the methods that there is code for.
-template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
-  constexpr product_methods ways = methods_of(Of::kind);
-  unroll<ways.count>([&](auto i) {
-    if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
+/// The number of choose_product_method's method, with the conditions of this kind of product alone.
+template <class Of> int chosen_method(product_size const& size, machine const& on) {
+  constexpr int last = methods<Of>.count - 1;
+  int chosen = last;
+  unroll<last>([&](auto i) TESSERA_INLINE_LAMBDA {
+    if (suits(method<Of, last - 1 - i>, Of::kind, size, on)) chosen = last - 1 - i;
+  });
+  return chosen;
+}
+
+/// Calls use(constant) with the number `chosen` of a method.
+template <class Of, class Use> TESSERA_COLD void with_method(int chosen, Use&& use) {
+  unroll<methods<Of>.count>([&](auto number) {
+    if (chosen == number) use(number);
   });
 }
 
@@ -11192,7 +11214,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   using stored = typename bind::template element_of<X>;
   using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
   auto const& matrix = product.matrix.tensor();
-  const product_method chosen = choose_product_method(of::kind, of::size(matrix, to.tokens), p.on());
+  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
@@ -11201,16 +11223,15 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   };
   const operand x = s.reads([&] {
     if constexpr (of::kind.widens_x)
-      if (chosen.widens_x) return operand_as(std::type_identity<typename of::factor_x>());
+      if (methods<of>.all[chosen].widens_x) return operand_as(std::type_identity<typename of::factor_x>());
     return operand_as(std::type_identity<stored>());
   }());
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
-  with_method<of>(chosen, [&]<product_method Way>() {
-    add_product<Way, Transposed, stored, E>(p, s, to, x, tree, matrix);
-  });
+  with_method<of>(
+      chosen, [&](auto number) { add_product<number, Transposed, stored, E>(p, s, to, x, tree, matrix); });
 }
 
 template <class E, class Node>

@@ -16,6 +16,7 @@
 #include <tessera/exec/amx_permission.hpp>
 #include <tessera/kernels/amx_panel_times_panel.hpp>
 #include <tessera/kernels/engine.hpp>
+#include <tessera/kernels/quads.hpp>
 #include <tessera/simd/int8.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>

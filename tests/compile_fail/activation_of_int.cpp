@@ -1,4 +1,4 @@
-// expect: float, double, bfloat16, float16; int8: after
+// expect: float, double, bfloat16, float16; int8: #include <tessera/statements/quantised.hpp>
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -1,4 +1,4 @@
-// expect: after #include <tessera/statements/quantised.hpp>
+// expect: int8: #include <tessera/statements/quantised.hpp>
 // SPDX-License-Identifier: BSD-3-Clause
 #include <tessera/tessera.hpp>
 

@@ -111,8 +111,9 @@ TEST_CASE("int8: products equal the integers of a triple loop, in all blocks, by
 template <class Block>
 bool multiplies_integers(context& ctx, block_sparse_matrix<int8, Block> const& w, std::int64_t tokens) {
   using product = eval::product_of<block_sparse_matrix<int8, Block>, false, int8>;
-  return eval::in_integers(
-      eval::choose_product_method(product::kind, product::size(w, tokens), ctx.runs_on()), product::kind);
+  return eval::in_integers(eval::choose_product_method(eval::methods<product>, product::kind,
+                                                       product::size(w, tokens), ctx.runs_on()),
+                           product::kind);
 }
 
 TEST_CASE("int8: sums beyond 24 bits are exact, and of x that is deeper than a chunk") {

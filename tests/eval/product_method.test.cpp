@@ -55,7 +55,7 @@ product_size deep(std::int64_t depth) { return {64, depth, 12 * 96, 96, true}; }
 std::string choice(product_kind const& kind, product_size const& size, char const* cpu) {
   machine all;
   all.engines = {engine::pairs, engine::quads, engine::amx};
-  const auto way = eval::choose_product_method(kind, size, as_on_cpu(all, cpu));
+  const auto way = eval::choose_product_method(eval::methods_of(kind), kind, size, as_on_cpu(all, cpu));
   std::string words = name_of(way.form);
   if (way.by != engine::fma) words += std::string(" by ") + name_of(way.by);
   if (way.widens_w || way.widens_x)
@@ -141,7 +141,7 @@ TEST_CASE("product_method: some method suits every product, and is one that ther
       for (product_size const& size : {tokens(count), dense(count), product_size{count, 0, 0, 0, true}})
         for (cpu_model const& cpu : cpu_models) {
           const machine on{.engines = cpu.engines, .family = cpu.family};
-          const auto way = eval::choose_product_method(kind, size, on);
+          const auto way = eval::choose_product_method(eval::methods_of(kind), kind, size, on);
           const auto ways = eval::methods_of(kind);
           bool is_one = false;
           for (auto const& known : ways) is_one |= known == way && eval::suits(known, kind, size, on);

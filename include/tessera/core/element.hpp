@@ -39,7 +39,7 @@ using float8_e5m2 = float8<5>;
 /// A number that tensors can hold.
 template <class T>
 concept element = requires {
-  element_traits<T>();  // of 8 bits: after #include <tessera/statements/quantised.hpp>
+  element_traits<T>();  // float, double, bfloat16, float16; int8: #include <tessera/statements/quantised.hpp>
 };
 
 template <element T> using accumulator_t = typename element_traits<T>::accumulator;

@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/engine.hpp>
@@ -37,16 +36,17 @@ template <class E, engine... Of> constexpr engine_set engines_for() {
 
 /// The engines compiled in for products of elements W and X along the blocks of lines.
 template <class W, class X, class LineBlock> constexpr engine_set engines_for_blocks() {
-  const auto fit = [&]<engine... Of>(std::integer_sequence<engine, Of...>) {
-    engine_set all;
-    ((std::is_same_v<W, X> && kernels::has_engine<Of, W, simd::native> &&
-              kernels::engine_policy<Of>::template fits<LineBlock, simd::native>
-          ? all.allow(Of)
-          : void()),
-     ...);
-    return all;
-  };
-  return fit(std::integer_sequence<engine, engine::pairs, engine::quads, engine::amx>());
+  engine_set all;
+  if constexpr (std::is_same_v<W, X> && element_traits<W>::features_a_lane > 1) {
+    const auto allow = [&]<engine Which>(engine_constant<Which>) {
+      if constexpr (kernels::has_engine<Which, W, simd::native>)
+        if (kernels::engine_policy<Which>::template fits<LineBlock, simd::native>) all.allow(Which);
+    };
+    allow(engine_constant<engine::pairs>());
+    allow(engine_constant<engine::quads>());
+    allow(engine_constant<engine::amx>());
+  }
+  return all;
 }
 
 /// The element as which E is multiplied by elements Other. Numbers of one byte are only stored: they are

@@ -250,12 +250,13 @@ TESSERA_COLD void add_nm_transposed(plan& p, step_draft& s, To to, product_opera
   p.add(s, to.finished(body{of, columns}));
 }
 
-template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Shape>
+template <int Number, bool Transposed, class X, class E, class To, class Tree, class W, class Shape>
 TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, Tree const& tree,
                               nm_sparse_matrix<W, Shape> const& matrix) {
   using all = product_of<nm_sparse_matrix<W, Shape>, Transposed, X>;
-  using types = types_of<Way, all, W, X, E>;
-  constexpr bool covered = Way.form == product_form::covered;
+  using types = types_of<all, Number, W, X, E>;
+  constexpr product_method way = method<all, Number>;
+  constexpr bool covered = way.form == product_form::covered;
   const int lines = int(Transposed ? matrix.cols() : matrix.rows());
   const nm_operands<W, Shape> weights(matrix);
   product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
@@ -271,9 +272,9 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To to, operand const& x, T
   of.group_lines = Transposed ? kernels::nonzeros<typename types::accumulator>::group : granule;
   s.most_parts = ceil_div(lines, of.group_lines);
   cut_destination<block_shape<1>>(p, to, of, 1);
-  if constexpr (Way.form == product_form::ordered) {
+  if constexpr (way.form == product_form::ordered) {
     add_nm_transposed<Shape>(p, s, to, of, weights);
-  } else if constexpr (Way.form == product_form::decoded) {
+  } else if constexpr (way.form == product_form::decoded) {
     using body = nm_product_body<types, Shape, Tree>;
     s.divides = division::freely;
     s.reads(weights.values);

@@ -156,13 +156,14 @@ template <class T>
 concept panel_body =
     requires(T const& body, tile const& t) { body.destination().part(t, body.features_of(t)); };
 
-template <panel_body Body> void compute_tile(Body const& body, tile const& t) noexcept {
+template <panel_body Body> TESSERA_INLINE void compute_tile(Body const& body, tile const& t) noexcept {
   auto const& to = body.destination();
   auto* const panel = to.panel(t);
   body.compute_at(t, panel);
   clear_padding(to.at, to.features, panel, t);
 }
-template <panel_body Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+template <panel_body Body>
+TESSERA_INLINE void describe_tile(Body const& body, tile const& t, task_description& d) {
   body.describe(t, d);
   d.write(body.destination().part(t, body.features_of(t)));
 }

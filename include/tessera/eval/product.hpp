@@ -43,9 +43,13 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
   using factor_x = multiplied_as<X, W>;
   using factor_w = std::conditional_t<std::is_same_v<W, factor_x>, W, multiplied_as<W, factor_x>>;
 
-  /// The kernels for few tokens do not depend on the result.
-  using vector = kernels::vector_sums<simd::native, W, Block>;
-  using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+  static constexpr int scattered_tokens() {
+    if constexpr (Transposed) {
+      using scattered = kernels::scattered_sums<simd::native, factor_w, factor_x, Block>;
+      if (scattered::exists) return scattered::most_tokens;
+    }
+    return 0;
+  }
 
   static constexpr product_kind kind{
       .rows = line_block::rows,
@@ -55,8 +59,8 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
       .widens_x = !std::is_same_v<X, factor_x>,
       .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
       .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
-      .has_vector = vector::exists,
-      .scattered_tokens = Transposed && scattered::exists ? scattered::most_tokens : 0};
+      .has_vector = kernels::vector_sums<simd::native, W, Block>::exists,
+      .scattered_tokens = scattered_tokens()};
 
   static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
     return size(w.pattern(), Transposed ? w.rows() : w.cols(), tokens);
@@ -70,11 +74,14 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
   }
 };
 
-/// The elements and the engine of a method.
-template <product_method Way, class Of, class W, class X, class E>
+/// The methods that there is code for; one of them, and its elements and engine.
+template <class Of> inline constexpr product_methods methods = methods_of(Of::kind);
+template <class Of, int Number> inline constexpr product_method method = methods<Of>.all[Number];
+template <class Of, int Number, class W, class X, class E>
 using types_of =
-    kernels::product_types<std::conditional_t<Way.widens_w, typename Of::factor_w, W>,
-                           std::conditional_t<Way.widens_x, typename Of::factor_x, X>, E, Way.by>;
+    kernels::product_types<std::conditional_t<method<Of, Number>.widens_w, typename Of::factor_w, W>,
+                           std::conditional_t<method<Of, Number>.widens_x, typename Of::factor_x, X>, E,
+                           method<Of, Number>.by>;
 
 // ---- steps ----
 
@@ -160,11 +167,12 @@ TESSERA_COLD void add_blocks(plan& p, step_draft& s, operand const& weights, To 
 }
 
 /// The steps of a product with a matrix in blocks, by one method.
-template <product_method Way, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
+template <int Number, bool Transposed, class X, class E, class To, class Tree, class W, class Block>
 TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand const& x, Tree const& tree,
                               block_sparse_matrix<W, Block> const& matrix) {
   using all = product_of<block_sparse_matrix<W, Block>, Transposed, X>;
-  using types = types_of<Way, all, W, X, E>;
+  using types = types_of<all, Number, W, X, E>;
+  constexpr product_method way = method<all, Number>;
   const kernels::block_index by_rows = index_of(matrix.pattern());
   const product_operands<types, Tree> of{.to = {to.at, to.features, to.tokens},
                                          .x = x,
@@ -173,14 +181,14 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
                                          .sums = {},
                                          .tree = tree};
   operand weights = by_panel(matrix);
-  if constexpr (Way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
-  if constexpr (Way.form == product_form::vector)
+  if constexpr (way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
+  if constexpr (way.form == product_form::vector)
     add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
-  else if constexpr (Way.form == product_form::scattered)
+  else if constexpr (way.form == product_form::scattered)
     add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
-  else if constexpr (Way.form == product_form::ordered)
+  else if constexpr (way.form == product_form::ordered)
     add_ordered(p, s, weights, to, of);
   else
     add_blocks<Block, Transposed>(p, s, weights, to, of);
@@ -188,11 +196,20 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
 
 // ---- lowering ----
 
-/// Calls use.operator()<Way>() with the method `chosen`, one of the methods that there is code for.
-template <class Of, class Use> void with_method(product_method const& chosen, Use&& use) {
-  constexpr product_methods ways = methods_of(Of::kind);
-  unroll<ways.count>([&](auto i) {
-    if (chosen == ways.all[i]) use.template operator()<ways.all[i]>();
+/// The number of choose_product_method's method, with the conditions of this kind of product alone.
+template <class Of> int chosen_method(product_size const& size, machine const& on) {
+  constexpr int last = methods<Of>.count - 1;
+  int chosen = last;
+  unroll<last>([&](auto i) TESSERA_INLINE_LAMBDA {
+    if (suits(method<Of, last - 1 - i>, Of::kind, size, on)) chosen = last - 1 - i;
+  });
+  return chosen;
+}
+
+/// Calls use(constant) with the number `chosen` of a method.
+template <class Of, class Use> TESSERA_COLD void with_method(int chosen, Use&& use) {
+  unroll<methods<Of>.count>([&](auto number) {
+    if (chosen == number) use(number);
   });
 }
 
@@ -208,7 +225,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   using stored = typename bind::template element_of<X>;
   using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
   auto const& matrix = product.matrix.tensor();
-  const product_method chosen = choose_product_method(of::kind, of::size(matrix, to.tokens), p.on());
+  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
@@ -217,16 +234,15 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   };
   const operand x = s.reads([&] {
     if constexpr (of::kind.widens_x)
-      if (chosen.widens_x) return operand_as(std::type_identity<typename of::factor_x>());
+      if (methods<of>.all[chosen].widens_x) return operand_as(std::type_identity<typename of::factor_x>());
     return operand_as(std::type_identity<stored>());
   }());
   if (shared_tiles(to.at, x) != relation::none)
     throw shape_error("[y = W * x] y is also x: a product cannot be computed in place");
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
-  with_method<of>(chosen, [&]<product_method Way>() {
-    add_product<Way, Transposed, stored, E>(p, s, to, x, tree, matrix);
-  });
+  with_method<of>(
+      chosen, [&](auto number) { add_product<number, Transposed, stored, E>(p, s, to, x, tree, matrix); });
 }
 
 template <class E, class Node>

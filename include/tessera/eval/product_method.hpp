@@ -129,8 +129,8 @@ constexpr product_methods methods_of(product_kind const& kind) {
 }
 
 /// Whether a method suits a product on a machine, provided that no better one does.
-constexpr bool suits(product_method const& way, product_kind const& kind, product_size const& size,
-                     machine const& on) {
+TESSERA_INLINE constexpr bool suits(product_method const& way, product_kind const& kind,
+                                    product_size const& size, machine const& on) {
   using enum product_form;
   if (way.by != engine::fma && (!on.engines.allows(way.by) || rate_of(way.by, on.family) <= 1)) return false;
   const std::int64_t panels = ceil_div<std::int64_t>(size.tokens, panel_tokens);
@@ -155,9 +155,10 @@ constexpr bool suits(product_method const& way, product_kind const& kind, produc
   return false;
 }
 
-constexpr product_method choose_product_method(product_kind const& kind, product_size const& size,
-                                               machine const& on) {
-  for (product_method const& way : methods_of(kind))
+/// The first of methods_of(kind) that suits.
+constexpr product_method choose_product_method(product_methods const& ways, product_kind const& kind,
+                                               product_size const& size, machine const& on) {
+  for (product_method const& way : ways)
     if (suits(way, kind, size, on)) return way;
   return {};  // never: the last of the methods suits every product
 }

@@ -74,8 +74,11 @@ struct tile {
 };
 
 /// Computes and describes a tile of a step by its body; a body over panels has overloads (panel_body).
-template <class Body> void compute_tile(Body const& body, tile const& t) noexcept { body.compute(t); }
-template <class Body> void describe_tile(Body const& body, tile const& t, task_description& d) {
+template <class Body> TESSERA_INLINE void compute_tile(Body const& body, tile const& t) noexcept {
+  body.compute(t);
+}
+template <class Body>
+TESSERA_INLINE void describe_tile(Body const& body, tile const& t, task_description& d) {
   body.describe(t, d);
 }
 

@@ -154,8 +154,9 @@ advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density
                                           int(ceil_div<std::int64_t>(cols, Block::cols)), share,
                                           random_stream(0, random_purpose::initial_pattern));
     using products = eval::product_of<block_sparse_matrix<T, Block>, false, T>;
-    a.by =
-        eval::choose_product_method(products::kind, products::size(stored, cols, tokens), ctx.runs_on()).by;
+    a.by = eval::choose_product_method(eval::methods<products>, products::kind,
+                                       products::size(stored, cols, tokens), ctx.runs_on())
+               .by;
     a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
     return a;
   };

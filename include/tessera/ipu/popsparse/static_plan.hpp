@@ -144,18 +144,18 @@ TESSERA_BODY std::vector<block_place> places_of(pattern const& stored) {
 }
 
 TESSERA_BODY void deal(target const& on, pattern const& stored, static_plan& plan) {
-  std::vector<std::vector<std::int32_t>> slots(std::size_t(plan.bands()));
+  std::vector<std::vector<std::int32_t>> slots_of_band(std::size_t(plan.bands()));
   std::vector<std::size_t> band_of(std::size_t(stored.block_cols()));
-  for (std::size_t b = 0; b < slots.size(); ++b)
+  for (std::size_t b = 0; b < slots_of_band.size(); ++b)
     for (std::int32_t i = plan.band_begin[b]; i < plan.band_begin[b + 1]; ++i)
       band_of[std::size_t(plan.columns[std::size_t(i)])] = b;
   for (std::int32_t i : plan.rows) {
     std::int32_t slot = std::int32_t(stored.first_slot(i));
-    for (std::int32_t j : stored.row(i)) slots[band_of[std::size_t(j)]].push_back(slot++);
+    for (std::int32_t j : stored.row(i)) slots_of_band[band_of[std::size_t(j)]].push_back(slot++);
   }
   plan.order.clear(), plan.shares.clear();
   std::vector<std::int64_t> blocks, start;  // of each band
-  for (auto const& of_band : slots) {
+  for (auto const& of_band : slots_of_band) {
     start.push_back(std::int64_t(plan.order.size()));
     blocks.push_back(std::int64_t(of_band.size()));
     plan.order.insert(plan.order.end(), of_band.begin(), of_band.end());
@@ -167,7 +167,7 @@ TESSERA_BODY void deal(target const& on, pattern const& stored, static_plan& pla
   for (std::int64_t part = 0; part < plan.n_parts; ++part) {
     const std::int64_t n_first = part * n_each, n_last = std::min(plan.shape.n, n_first + n_each);
     std::int64_t tile = part * tiles_a_part;
-    for (std::size_t b = 0; b < slots.size() && n_first < n_last; tile += given[b], ++b) {
+    for (std::size_t b = 0; b < slots_of_band.size() && n_first < n_last; tile += given[b], ++b) {
       const std::int64_t each = ceil_div(blocks[b], given[b]);
       int t = int(tile);
       for (std::int64_t first = 0; first < blocks[b]; first += each, ++t)
