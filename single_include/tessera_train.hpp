@@ -30799,8 +30799,8 @@ template <element T, class... Layer> struct sequence {
     }
   }
   template <std::size_t Index> static bool any_wanted_below(gradients const& g) {
-    return [&]<std::size_t... Below>(std::index_sequence<Below...>) {
-      return (any_wanted(std::get<Below>(g.layers)) || ...);
+    return [&]<std::size_t... Parts>(std::index_sequence<Parts...>) {
+      return (any_wanted(std::get<Parts>(g.layers)) || ...);
     }(std::make_index_sequence<Index>());
   }
 };
