@@ -2209,9 +2209,6 @@ template <element T> constexpr std::int64_t place_in_panel(std::int64_t feature,
 #define TESSERA_SINGLE_CORE_EXPRESSION
 #include <type_traits>
 
-/// Of the type of a statement: one that no run gets is a warning.
-#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
-
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// How a tensor or an expression is laid over features and tokens.
@@ -10482,6 +10479,7 @@ template <class Kernel, class Types, class Block, class Tree> struct few_tokens_
 // ---- tessera/eval/product_method.hpp
 #ifndef TESSERA_SINGLE_EVAL_PRODUCT_METHOD
 #define TESSERA_SINGLE_EVAL_PRODUCT_METHOD
+#include <algorithm>
 #include <cstdint>
 
 // Who multiplies in y = tree(W·x): plain facts in, a method out. Lowering, advice and reports ask here, and
@@ -10556,6 +10554,15 @@ inline constexpr std::int64_t fewest_panels_ordered = 4;
 inline constexpr std::int64_t fewest_tokens_covered = panel_tokens + 1;
 /// Most products of two int8 in a sum of 32 bits, as each may be 2^14.
 inline constexpr std::int64_t most_integer_products = (std::int64_t(1) << 31) / (128 * 128) - 1;
+/// A panel with fewer weights takes less than 10 µs and is not divided.
+inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
+
+/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
+/// beside them all lines are computed at once.
+inline int most_pieces(std::int64_t x_bytes, int lines) {
+  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
+}
+
 /// Rows of a register of AMX. Blocks that have as many rows and columns fill it as they are stored.
 inline constexpr int rows_of_amx = 16;
 /// Blocks of fewer columns AMX multiplies side by side, as many as have this many columns together.
@@ -11009,7 +11016,6 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 // ---- tessera/eval/product.hpp
 #ifndef TESSERA_SINGLE_EVAL_PRODUCT
 #define TESSERA_SINGLE_EVAL_PRODUCT
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -11073,15 +11079,6 @@ using types_of =
                            method<Of, Number>.by>;
 
 // ---- steps ----
-
-/// A panel with fewer weights takes less than 10 µs and is not divided.
-inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
-
-/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
-/// beside them all lines are computed at once.
-inline int most_pieces(std::int64_t x_bytes, int lines) {
-  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
-}
 
 /// Cuts the destination of a product into parts of its lines.
 template <class Shape, class To, class Types, class Tree>

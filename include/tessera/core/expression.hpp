@@ -5,9 +5,6 @@
 
 #include <tessera/core/config.hpp>
 
-/// Of the type of a statement: one that no run gets is a warning.
-#define TESSERA_STATEMENT [[nodiscard("a statement computes nothing until it is given to run(context, …)")]]
-
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// How a tensor or an expression is laid over features and tokens.

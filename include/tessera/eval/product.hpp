@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -84,15 +83,6 @@ using types_of =
                            method<Of, Number>.by>;
 
 // ---- steps ----
-
-/// A panel with fewer weights takes less than 10 µs and is not divided.
-inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
-
-/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
-/// beside them all lines are computed at once.
-inline int most_pieces(std::int64_t x_bytes, int lines) {
-  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
-}
 
 /// Cuts the destination of a product into parts of its lines.
 template <class Shape, class To, class Types, class Tree>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
@@ -80,6 +81,15 @@ inline constexpr std::int64_t fewest_panels_ordered = 4;
 inline constexpr std::int64_t fewest_tokens_covered = panel_tokens + 1;
 /// Most products of two int8 in a sum of 32 bits, as each may be 2^14.
 inline constexpr std::int64_t most_integer_products = (std::int64_t(1) << 31) / (128 * 128) - 1;
+/// A panel with fewer weights takes less than 10 µs and is not divided.
+inline constexpr std::int64_t fewest_weights_divided = 1 << 14;
+
+/// Most pieces of a panel of the result, of `lines` lines: of a panel of x that does not stay in the L2
+/// beside them all lines are computed at once.
+inline int most_pieces(std::int64_t x_bytes, int lines) {
+  return x_bytes > (1 << 18) ? 1 : std::max(1, lines);
+}
+
 /// Rows of a register of AMX. Blocks that have as many rows and columns fill it as they are stored.
 inline constexpr int rows_of_amx = 16;
 /// Blocks of fewer columns AMX multiplies side by side, as many as have this many columns together.
