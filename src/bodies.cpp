@@ -72,6 +72,7 @@
 #include <tessera/train/sparsity/policies/gradual_pruning.hpp>
 #include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/policies/sparse_momentum.hpp>
+#include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/sparsity/scores/densify.hpp>
 #include <tessera/train/sparsity/scores/lottery_ticket.hpp>
 #include <tessera/train/sparsity/scores/prune.hpp>

@@ -54,6 +54,23 @@ TEST_CASE("values: of single elements whose count is not a multiple of the lanes
   }
 }
 
+TEST_CASE_TEMPLATE("values: numbers of blocks stand beside their values", T, float, double) {
+  context ctx(2, oversubscribe::allowed);
+  for (const int times : {1, 2, 3, 5, 15, 16, 64, 256, 1500}) {
+    INFO("times ", times);
+    const auto numbers = filled(feature_vector<T>(11), 1);
+    auto b = filled(feature_vector<T>(11 * times), 2);
+    const auto old = b;
+    run(ctx, b = b + repeat_interleave(numbers, times) * 2);
+    CHECK(farthest(b, [&](auto i) { return double(old[i]) + 2 * double(numbers[i / times]); }) <=
+          bound<T>(3, 3));
+    CHECK(total(ctx, repeat_interleave(numbers, times) + 0 * b) ==
+          doctest::Approx(times * total(ctx, numbers)).epsilon(1e-5));
+    feature_vector<T> longer(11 * times + 1);
+    CHECK_THROWS_AS(run(ctx, longer = longer + repeat_interleave(numbers, times)), shape_error);
+  }
+}
+
 TEST_CASE_TEMPLATE("values: statements on vectors", T, float, double) {
   context ctx(2, oversubscribe::allowed);
   const auto a = filled(feature_vector<T>(5001), 1);

@@ -103,7 +103,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   const auto refuse_if_said = [&](const char* name, std::string const& where, std::string const& advice) {
     if (says(name)) refuse("--" + std::string(name), "has no meaning with " + where + "; " + advice);
   };
-  for (const char* name : {"policy", "frames"}) {
+  for (const char* name :
+       {"policy", "frames", "newborn", "newborn-warmup", "newborn-values", "grace", "prune-score"}) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
                               : s.static_pattern ? "--static, which keeps the first pattern"
@@ -117,9 +118,19 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     if (s.model != "bert") refuse_if_said(name, "--model " + s.model, "say --model bert");
   if (s.decay == "power") refuse_if_said("final-lr", "--decay power", "leave it out");
   std::vector<const char*> meaningless;
-  if (s.policy == "set" || s.policy == "deep-r") meaningless = {"prune-decay", "block-norm"};
-  if (s.policy == "gradual") meaningless = {"prune-decay", "prune-fraction"};
+  if (s.policy == "set") meaningless = {"prune-decay", "block-norm"};
+  if (s.policy == "deep-r") meaningless = {"prune-decay", "block-norm", "grace", "prune-score"};
+  if (s.policy == "gradual")
+    meaningless = {"prune-decay",    "prune-fraction", "grace",      "newborn",
+                   "newborn-warmup", "newborn-values", "prune-score"};
   for (const char* name : meaningless) refuse_if_said(name, "--policy " + s.policy, "leave it out");
+  if (s.optimizer != "adamw")
+    for (const char* name : {"newborn", "newborn-warmup"})
+      refuse_if_said(name, "--optimizer " + s.optimizer + ", which does not divide by a second moment",
+                     "leave it out");
+  if (s.grace > 0 && s.grace >= s.updates)
+    refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
+                                       s.updates, "; say less"));
 }
 
 /// The settings of a new run: the defaults, over them --config or the settings of the run in --from, over
@@ -146,6 +157,7 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
+  if (s.newborn == "smet" && !is_stated("newborn-warmup")) s.newborn_warmup = 100;
   require_meaning(s, given);
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))

@@ -40,7 +40,14 @@ struct chosen_optimizer {
 
 inline chosen_optimizer optimizer_of(settings const& s) {
   if (s.optimizer == "sgd") return {train::sgd{.momentum = s.momentum, .weight_decay = s.weight_decay}};
-  return {train::adamw{.beta1 = 0.9, .beta2 = 0.99, .weight_decay = s.weight_decay}};
+  const auto newborn = s.newborn == "zero"   ? train::newborn_moments::zero
+                       : s.newborn == "mean" ? train::newborn_moments::mean
+                                             : train::newborn_moments::age;
+  return {train::adamw{.beta1 = 0.9,
+                       .beta2 = 0.99,
+                       .weight_decay = s.weight_decay,
+                       .newborn = newborn,
+                       .newborn_warmup = s.newborn_warmup}};
 }
 
 }  // namespace pretrain

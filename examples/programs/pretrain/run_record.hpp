@@ -96,6 +96,15 @@ inline train::fraction_decay decay_named(std::string_view name) {
                               : train::fraction_decay::cosine;
 }
 
+inline train::turnover turnover_of(settings const& s) {
+  return {.grace = s.grace,
+          .score = s.prune_score == "momentum" ? train::prune_score::momentum
+                   : s.prune_score == "age"    ? train::prune_score::norm_by_age
+                                               : train::prune_score::norm,
+          .values = s.newborn_values,
+          .seed = s.seed};
+}
+
 /// The policy of --policy for a run of `steps` steps, with updates evenly spaced; updates of RigL and of
 /// gradual pruning end after three quarters of the run.
 inline chosen_policy policy_of(settings const& s, std::int64_t steps) {

@@ -37,7 +37,11 @@ struct settings {
   std::string initial_pattern = "random", policy = "magnitude";
   int updates = 80;
   double prune_fraction = 0.5;
-  std::string block_norm = "l1", prune_decay = "cosine";
+  std::string block_norm = "l1", prune_decay = "cosine", prune_score = "norm";
+  int grace = 0;
+  std::string newborn = "zero";
+  int newborn_warmup = 0;
+  double newborn_values = 0;
 
   seconds time{60};
   int steps = 0;
@@ -124,7 +128,22 @@ inline option_table<settings> const& settings_table() {
          "how that share falls to none until the end; with --policy set and deep-r it stays"},
         {"block-norm", &s::block_norm, "l1|l2|max",
          "what a block is measured by: the sum of its absolute values, the root of that of their squares, or "
-         "the greatest"}}},
+         "the greatest"},
+        {"prune-score", &s::prune_score, "norm|age|momentum",
+         "which blocks are pruned: those of least norm, of least norm for the root of their age, or those "
+         "whose "
+         "first moment has the least norm"},
+        {"grace", &s::grace, "[0, 1000000]",
+         "pattern updates in which a block that grew is pruned after all others only"},
+        {"newborn", &s::newborn, "zero|mean|age|smet",
+         "the moments of a block that grew, in AdamW: zero, the mean second moment of the blocks that stay, "
+         "zero and corrected by the age of the block, or so with --newborn-warmup 100 (smet: Xiao et al. "
+         "2026)"},
+        {"newborn-warmup", &s::newborn_warmup, "[0, 1000000]",
+         "steps in which the learning rate of a block that grew rises"},
+        {"newborn-values", &s::newborn_values, "[0, 1]",
+         "deviation of the weights of new blocks, as a share of the root mean square of those that stay; 0: "
+         "they are zero"}}},
       {"Training",
        {{"time", &s::time, "(0, 1e9]",
          "time of each model, evaluations included, of which half at least is for steps; turned into a "

@@ -186,7 +186,7 @@ class training_run final : public train::program {
   }
   /// Makes gradients and moments.
   void begin_training() {
-    training_.emplace(model_.network->layer(), optimizer_of(asked()));
+    training_.emplace(model_.network->layer(), optimizer_of(asked()), chosen_policy{}, turnover_of(asked()));
     // Its gradients would vanish, or overflow.
     if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
   }

@@ -23,7 +23,8 @@ enum class random_purpose : std::uint32_t {
   rounding,
   masking,
   signs,
-  noise
+  noise,
+  new_blocks
 };
 
 /// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in

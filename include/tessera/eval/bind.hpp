@@ -72,6 +72,11 @@ template <class T, over Over> class binder {
     else
       return panel_leaf<E, Leaf::laid_over>(by_panel(leaf.tensor()));
   }
+  template <class Vector> auto operator()(expr::repeated<Vector> const& leaf) {
+    static_assert(Over == over::values, "repeat_interleave stands beside stored values, not in activations");
+    using E = typename Vector::value_type;
+    return repeated_source<E>{{}, step_.reads(all_of(leaf.of.tensor())), leaf.times};
+  }
   auto operator()(expr::number const& n) { return tree::number(n.value); }
   auto operator()(expr::uniform_random const& n) { return tree::uniform(n.key); }
   auto operator()(expr::feature_number const&) {
@@ -176,6 +181,7 @@ inline constexpr bool is_elementwise =
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
 template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
+template <class Vector> inline constexpr bool is_elementwise<expr::repeated<Vector>> = true;
 template <class Op, class... A> inline constexpr bool is_elementwise<expr::map<Op, A...>> = true;
 template <class Value> inline constexpr bool is_elementwise<expr::stochastic_value<Value>> = true;
 template <expr::value_name Name, class Value>

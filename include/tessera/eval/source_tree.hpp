@@ -26,9 +26,17 @@ template <class Leaf> struct source : tree::nameless {
   explicit source(operand const& o) : from(o) {}
 };
 
+/// A vector whose numbers are repeated.
+template <class E> struct repeated_source : tree::nameless {
+  static constexpr bool costly = false;
+  operand from;  // everything of it
+  std::int64_t times;
+};
+
 // Declared first, as they call each other.
 template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
 template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
 template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
@@ -50,6 +58,9 @@ template <class First, class... Rest> auto on_all(tree::operands<First, Rest...>
 
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
+}
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+  return {t.address<E const>(leaf.from), leaf.times};
 }
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
   return applied<Op>(on_all(map.of, t));
@@ -83,6 +94,11 @@ struct describe_parts {
   template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
     d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
   }
+  template <class E> void operator()(repeated_source<E> const& leaf) const {
+    const std::int64_t begin = of.index * values_a_tile + first, end = begin + last - first;
+    const std::int64_t number = begin / leaf.times;
+    read_once(d, elements_of<E>(leaf.from, 0, number, ceil_div(end, leaf.times) - number));
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
@@ -107,7 +123,9 @@ template <expr::value_name Name> struct name_type {};
 
 /// Whether two trees of one form read the same operands and numbers.
 template <class Tree> bool same(Tree const& a, Tree const& b) {
-  if constexpr (requires { a.from; })
+  if constexpr (requires { a.times; })
+    return a.from == b.from && a.times == b.times;
+  else if constexpr (requires { a.from; })
     return a.from == b.from;
   else if constexpr (requires { a.key; })
     return a.key == b.key;

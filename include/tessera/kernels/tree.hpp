@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -75,6 +76,25 @@ template <class E> struct values : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
     return simd::load_values<typename V::arch_type>(this->from + at.feature);
+  }
+};
+
+/// The numbers of a vector, each `times` times in turn, beside values of a matrix or vector.
+template <class E> struct repeated : leaf<E> {
+  std::int64_t times;
+  int shift;  // times = 2^shift, or -1
+  repeated(E const* address, std::int64_t t)
+      : leaf<E>(address),
+        times(t),
+        shift(std::has_single_bit(std::uint64_t(t)) ? std::countr_zero(std::uint64_t(t)) : -1) {}
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    const std::int64_t first = at.first + at.feature;  // registers begin at multiples of their size
+    if (times == 1) return simd::load_values<typename V::arch_type>(this->from + first);
+    if (shift >= 0 && times >= std::int64_t(V::size)) return V(T(this->from[first >> shift]));
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(this->from[(first + std::int64_t(i)) / times]);
+    return V::load_unaligned(lane);
   }
 };
 

@@ -79,7 +79,8 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
         watching_time = std::max(0.0, end - start - step_time / planned.micro_batches);
         start = end;
       }
-      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
+      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups, t.keys,
+             t.turnover);
       t.model.refresh(ctx, t.progress.step);
       update_time = now() - start;
     }
@@ -91,7 +92,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   for (std::size_t i = 0; i < restored.size(); ++i)
     if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
-  t.state = initial_state(t.optimizer, t.model);
+  t.state = initial_state(t.optimizer, t.model, t.turnover.knows_age());
   t.progress = earlier;
   t.scaling = scaling;
 

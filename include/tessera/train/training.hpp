@@ -52,6 +52,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   trainable_layer model;
   Optimizer optimizer;
   Policy policy;
+  train::turnover turnover;
   owned_layer gradients;
   optimizer_state state;
   explored_blocks explored;
@@ -65,12 +66,14 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
   /// replace blocks of a model without sparse matrices, or two dropouts have one key.
-  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
+  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
+               train::turnover replacing = {})
       : model(trained),
         optimizer(by),
         policy(patterns),
+        turnover(replacing),
         gradients(trained.zeros_like()),
-        state(initial_state(optimizer, trained)),
+        state(initial_state(optimizer, trained, replacing.knows_age())),
         explored(explore(trained, prunes_dense(patterns))) {
     check();
     detail::require_own_keys(model);
@@ -81,6 +84,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   void check() const {
     if constexpr (requires { optimizer.check(); }) optimizer.check();
     if constexpr (requires { policy.check(); }) policy.check();
+    turnover.check();
   }
 
   /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
@@ -127,8 +131,9 @@ struct training : any_training<Optimizer, Policy> {
   typename Model::gradients& gradients;
 
   /// Throws as any_training.
-  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
-      : any_training<Optimizer, Policy>(trained, by, patterns),
+  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
+           train::turnover replacing = {})
+      : any_training<Optimizer, Policy>(trained, by, patterns, replacing),
         model(trained),
         gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
 };
@@ -250,7 +255,7 @@ step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
-                            t.candidates, t.groups, t.keys);
+                            t.candidates, t.groups, t.keys, t.turnover);
   if (report.skipped)
     t.model.refresh(ctx, t.progress.step);
   else
@@ -295,6 +300,7 @@ namespace detail {
 template <class Optimizer, class Policy> struct settings_of_training {
   Optimizer const& optimizer;
   Policy const& policy;
+  train::turnover const& turnover;
   parameter_groups const& groups;
 
   static void parts(auto& each, auto& of) {
@@ -304,15 +310,29 @@ template <class Optimizer, class Policy> struct settings_of_training {
     };
     list("optimizer", of.optimizer);
     list("policy", of.policy);
+    each("turnover", of.turnover);
     each("group", of.groups);
   }
 };
 
 /// What the results of a training depend on besides tensors and the model's architecture.
 template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
-  io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
+  io::json all =
+      architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.turnover, t.groups});
   for (io::json_member& one : training_settings(t.model)) all[one.key] = std::move(one.value);
   return all;
+}
+
+/// Leaves out settings that a checkpoint of version 5 and earlier may not have, if they are off.
+TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place const& written) {
+  io::json::object& all = *now.get_if<io::json::object>();
+  const auto is_new = [](std::string const& key) {
+    return key == "optimizer.newborn" || key == "optimizer.newborn_warmup" || key.starts_with("turnover.");
+  };
+  std::erase_if(all, [&](io::json_member const& each) {
+    return is_new(each.key) && !written.contains(each.key) &&
+           (each.key == "turnover.seed" || each.value == io::json(std::int64_t(0)));
+  });
 }
 
 }  // namespace detail
@@ -360,6 +380,7 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   if (settings == other_settings::refused && state.contains("settings")) {  // not before version 4
     io::json now = detail::settings_of(t);
     detail::put_keys(now, kept);
+    detail::leave_out_new_settings(now, state.at("settings"));
     detail::require_settings(state.at("settings"), now, "training",
                              "; set it back, or resume with train::other_settings::allowed",
                              [](std::string const&) { return true; });

@@ -126,6 +126,8 @@ template <element T> class parameter_values {
                                  ", has not a number for each stored value: take it by array(", i, ")"));
     return vector_over(found);
   }
+  /// Of accumulators, one for each stored block, row or column.
+  feature_vector<T> numbers(std::size_t i) { return vector_over(array_of<T>(i)); }
   /// Of numbers of any type.
   template <class Number = T> std::span<Number> array(std::size_t i) {
     state_array& found = array_of<Number>(i);
@@ -172,7 +174,8 @@ concept has_step = requires(Optimizer const& by, context& ctx, update const& now
 /// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
 /// §3.1).
 template <class Optimizer>
-std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter const& of) {
+std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter const& of,
+                                        bool births = false) {
   static_assert(declares_state<Optimizer>,
                 "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
                 "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
@@ -180,39 +183,20 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
   state_list list(of.tensor);
   if (of.is_narrow()) list.elements("master");
   by.state(list, of.tensor);
+  if (births) list.births();
   return list.take();
-}
-
-/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
-///   values   one for each stored value of the matrix
-template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
-  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
-                     cols = matrix.cols();
-  if (rows % height == 0 && cols % width == 0) return;
-  pattern const& stored = matrix.pattern();
-  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
-    for (std::int64_t k = 0; k < height * width; ++k)
-      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
-        values[slot * height * width + k] = 0;
-  };
-  for (int i = 0; i < stored.block_rows(); ++i) {
-    const auto row = stored.row(i);
-    if (row.empty()) continue;
-    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
-    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
-    if (i + 1 == stored.block_rows())
-      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
-  }
 }
 
 }  // namespace detail
 
 /// The state before the first update: masters are the parameters, all else is zero.
+///   births   whether it tells when blocks grow, also if the optimizer does not ask: turnover::knows_age
 template <class Optimizer>
-optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model) {
+optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model,
+                              bool births = false) {
   optimizer_state state;
   for (nn::any_parameter const& each : model) {
-    std::vector<state_array> arrays = detail::declared_state(optimizer, each);
+    std::vector<state_array> arrays = detail::declared_state(optimizer, each, births);
     for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
     if (each.is_narrow())
       arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());

@@ -28,11 +28,18 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// The parts of a parameter for each of which an array of an optimizer's state has a number. A vector is one
 /// block, of one column.
 enum class state_per {
-  element,  // stored values, in their order; zero in new blocks
-  group,    // groups of consecutive stored values; zero in new blocks
-  block,    // stored blocks; zero for new ones
+  element,  // stored values, in their order
+  group,    // groups of consecutive stored values
+  block,    // stored blocks
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
+};
+
+/// What an array has in new blocks when a pattern changes.
+enum class in_new_blocks {
+  zero,
+  mean,   // the mean of its numbers in the blocks that stay; zero if none does
+  count,  // the number of updates until then
 };
 
 /// Numbers in 8 bits, as shares of the greatest magnitude of their group. nearest(0) stands for 0.
@@ -66,6 +73,7 @@ struct state_array {
   state_per per;
   int group = 1;                     // values of a group
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
+  in_new_blocks begins = in_new_blocks::zero;
   aligned_array<std::byte> bytes = {};
 
   std::int64_t size_for(parameter_sizes const& of) const;
@@ -91,10 +99,16 @@ class state_list {
   explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
-  void elements(std::string name) { add(std::move(name), accumulator(), state_per::element); }
+  void elements(std::string name, in_new_blocks begins = in_new_blocks::zero) {
+    add(std::move(name), accumulator(), state_per::element);
+    arrays_.back().begins = begins;
+  }
   void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
   void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
   void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// An accumulator for each block of a matrix, "born": the number of updates before it grew, zero for blocks
+  /// of the first pattern. Once, whoever asks.
+  void births();
   /// Of any type of numbers. Groups must divide the blocks of a matrix, with which they move.
   template <class T> void array(std::string name, state_per per, int group = 1) {
     if (per == state_per::group && parameter_.is_matrix() &&
@@ -125,9 +139,31 @@ class state_list {
 
 namespace detail {
 
-/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`, after `updates` updates.
 void move_state(std::vector<state_array>& arrays, pattern_moves const& moves, parameter_sizes const& now,
-                std::int64_t block_elements);
+                std::int64_t block_elements, std::int64_t updates);
+
+/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
+///   values   one for each stored value of the matrix
+template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return;
+  pattern const& stored = matrix.pattern();
+  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
+        values[slot * height * width + k] = 0;
+  };
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto row = stored.row(i);
+    if (row.empty()) continue;
+    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
+    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
+    if (i + 1 == stored.block_rows())
+      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
+  }
+}
 
 }  // namespace detail
 
@@ -183,6 +219,14 @@ TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const
 TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
   bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
   if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
+}
+
+TESSERA_BODY void state_list::births() {
+  const bool has = std::any_of(arrays_.begin(), arrays_.end(),
+                               [](state_array const& array) { return array.name == "born"; });
+  if (has || !parameter_.is_matrix()) return;
+  blocks("born");
+  arrays_.back().begins = in_new_blocks::count;
 }
 
 TESSERA_COLD TESSERA_BODY void state_list::add(std::string name, element_type const& element, state_per per,
@@ -284,8 +328,24 @@ TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, 
   scales = std::move(next_scales);
 }
 
+/// The numbers of new blocks, of `per_block` each, in an array that has been moved.
+template <class T>
+void begin_new_blocks(state_array& array, pattern_moves const& moves, std::size_t per_block,
+                      std::int64_t updates) {
+  T* const values = array.data<T>();
+  double number = static_cast<double>(updates);
+  if (array.begins == in_new_blocks::mean) {  // new blocks are zero
+    number = 0;
+    for (std::int64_t i = 0; i < array.size(); ++i) number += static_cast<double>(values[i]);
+    number /= static_cast<double>(std::max<std::size_t>(1, moves.kept().size() * per_block));
+  }
+  for (const std::int32_t slot : moves.added())
+    std::fill_n(values + std::size_t(slot) * per_block, per_block, static_cast<T>(number));
+}
+
 TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
-                                          parameter_sizes const& now, std::int64_t block_elements) {
+                                          parameter_sizes const& now, std::int64_t block_elements,
+                                          std::int64_t updates) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
     if (array.code && block_elements % array.group != 0) {
@@ -299,6 +359,9 @@ TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, patt
                                       ? std::size_t(block_elements / array.group)
                                       : 0;
     if (per_block > 0) move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
+    if (array.begins != in_new_blocks::zero)
+      array.element->is<float>() ? begin_new_blocks<float>(array, moves, per_block, updates)
+                                 : begin_new_blocks<double>(array, moves, per_block, updates);
     if (array.code)  // zeros of new blocks are codes, too
       for (const std::int32_t slot : moves.added())
         std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),

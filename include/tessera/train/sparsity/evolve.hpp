@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -10,9 +12,11 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pattern_moves.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/random_keys.hpp>
@@ -72,6 +76,17 @@ void require_choices(std::string const& name, matrix_at_update const& at, std::i
                      std::int64_t growing, std::vector<char> const& pruned,
                      std::vector<std::int64_t> const& grown);
 
+/// The age of the blocks that grew `grace` updates of the pattern before the one after `done` steps.
+template <class Policy> std::int64_t age_of_grace(Policy const& policy, std::int64_t done, int grace) {
+  std::int64_t before = done;
+  for (int updates = 0; before > 0 && updates < grace;) updates += policy.due(--before);
+  return done - before;
+}
+
+/// Gives new blocks random weights, and a narrow matrix such masters.
+void draw_new_blocks(any_tensor& weight, std::vector<state_array>& state, pattern_moves const& moves,
+                     double share, random_stream const& random);
+
 }  // namespace detail
 
 struct pattern_change {
@@ -79,25 +94,36 @@ struct pattern_change {
 };
 
 /// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
-/// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
-/// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
+/// optimizer get one new pattern: blocks that stay keep their values, new blocks begin as `replacing` says,
+/// and the state of the optimizer follows as state_per and in_new_blocks say. Throws as require_possible
+/// does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
 ///   keys         of random choices
 template <sparsity_policy Policy>
 pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
                       nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
                       optimizer_state& state, growth_candidates<Policy> const& candidates = {},
-                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names) {
+                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names,
+                      turnover const& replacing = {}) {
   require_possible(policy, done, model, groups);
   require_state("evolve", model, gradients, state);
   if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
   pattern_change all;
+  const std::int64_t safe_age = detail::age_of_grace(policy, done, replacing.grace);
   const std::vector<std::string> names = model.names();
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
     if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
     any_tensor& weight = model[i].tensor;
-    const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
-                              candidates.of_matrix(number)};
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    const matrix_at_update at{weight,
+                              gradients[i].tensor,
+                              done,
+                              key_of(keys, names[i], number),
+                              candidates.of_matrix(number),
+                              replacing,
+                              arrays,
+                              state.updates,
+                              safe_age};
     const pattern old = weight.pattern();
     const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
                                                                       ? std::ssize(at.candidates)
@@ -112,7 +138,11 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
     explored.mark(names[i], changed);
     weight.set_pattern(changed, moves);
     gradients[i].tensor.set_pattern(changed, moves);
-    detail::move_state(state.parameters.at(i), moves, parameter_sizes::of(weight), weight.block_elements());
+    detail::move_state(arrays, moves, parameter_sizes::of(weight), weight.block_elements(), state.updates);
+    if (replacing.values > 0)
+      detail::draw_new_blocks(
+          weight, arrays, moves, replacing.values,
+          random_stream(replacing.seed, random_purpose::new_blocks, at.key, std::uint64_t(done)));
   }
   return all;
 }
@@ -152,6 +182,29 @@ TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_a
     throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
                                "; it must be ", growing, " different numbers of 0 … ", absent - 1,
                                ", ascending"));
+}
+
+TESSERA_COLD TESSERA_BODY void draw_new_blocks(any_tensor& weight, std::vector<state_array>& state,
+                                               pattern_moves const& moves, double share,
+                                               random_stream const& random) {
+  std::vector<double> values = weight.values();
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  const auto block = static_cast<std::size_t>(weight.block_elements());
+  const double deviation =
+      share * std::sqrt(squares / static_cast<double>(std::max<std::size_t>(1, moves.kept().size() * block)));
+  std::uint64_t next = 0;
+  for (const std::int32_t slot : moves.added())
+    for (std::size_t k = 0; k < block; ++k)
+      values[static_cast<std::size_t>(slot) * block + k] = deviation * random.normal(next++);
+  clear_overhang(weight, values.data());
+  weight.set_values(values);
+  if (!state.empty() && state[0].name == "master")
+    for (const std::int32_t slot : moves.added()) {
+      const std::size_t first = static_cast<std::size_t>(slot) * block;
+      state[0].element->from_double(values.data() + first, std::int64_t(block),
+                                    state[0].bytes.data() + first * state[0].element->bytes);
+    }
 }
 
 }  // namespace detail

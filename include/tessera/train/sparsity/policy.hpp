@@ -9,6 +9,7 @@
 #include <numbers>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -17,6 +18,8 @@
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
+#include <tessera/tensor/pruning.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/sparsity/replacement.hpp>
 
 // A sparsity policy decides how patterns change while a model is trained: at which steps, how many blocks,
@@ -29,6 +32,33 @@ inline std::int64_t absent_blocks(pattern const& stored) {
   return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
 }
 
+/// What tells the blocks of a matrix that are pruned from those that stay.
+enum class prune_score {
+  norm,         // of the weights
+  norm_by_age,  // divided by the root of the number of updates since the block grew
+  momentum,     // norm of the optimizer's first moment
+};
+
+/// How blocks give way to others, whatever the policy.
+struct turnover {
+  int grace = 0;  // updates of the pattern in which a block that grew is pruned after all others only
+  prune_score score = prune_score::norm;
+  double values = 0;  // deviation of the weights of new blocks, as a share of the root mean square of those
+                      // that stay; 0: they are zero
+  std::uint64_t seed = 0;  // of these weights
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("grace", of.grace...);
+    each.setting("score", of.score...);
+    each.setting("values", of.values...);
+    each.setting("seed", of.seed...);
+  }
+  /// Throws option_error for settings that make no sense.
+  void check() const;
+  /// Whether the optimizer's state tells when a block grew.
+  bool knows_age() const { return grace > 0 || score == prune_score::norm_by_age; }
+};
+
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 struct matrix_at_update {
   any_tensor weight;                              // after the optimizer's update
@@ -36,10 +66,22 @@ struct matrix_at_update {
   std::int64_t done;                              // completed steps of the run
   random_key key;                                 // of random choices for this matrix: its name in the model
   std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
+  turnover replacing = {};
+  std::span<state_array const> state = {};  // of the optimizer, for this matrix
+  std::int64_t updates = 0;                 // of the optimizer so far
+  std::int64_t safe_age = 0;                // updates since a block grew, up to which the grace lasts
 
   pattern const& stored() const { return weight.pattern(); }
   /// The number of absent blocks. These are numbered from 0, row by row.
   std::int64_t absent() const { return absent_blocks(stored()); }
+
+  /// A number for each slot: blocks of least score are pruned first.
+  std::vector<double> block_scores(block_norm kind) const;
+  /// A mark for each slot: 1 for the `count` blocks of least score.
+  std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const;
+
+ private:
+  state_array const* array(std::string_view name) const;
 };
 
 /// The functions of a sparsity policy:
@@ -196,5 +238,63 @@ TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_
   }
   return all;
 }
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void turnover::check() const {
+  if (grace < 0)
+    throw option_error(message("[turnover] grace is ", grace, ": it must be a number of updates, or 0"));
+  if (!(values >= 0 && values <= 1))
+    throw option_error(message("[turnover] values is ", values, ": it must be in [0, 1]"));
+}
+
+TESSERA_BODY state_array const* matrix_at_update::array(std::string_view name) const {
+  const auto found =
+      std::find_if(state.begin(), state.end(), [&](state_array const& each) { return each.name == name; });
+  return found == state.end() ? nullptr : &*found;
+}
+
+TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind) const {
+  if (!replacing.knows_age() && replacing.score == prune_score::norm) return weight.block_norms(kind);
+  std::vector<double> scores, born;
+  if (replacing.score == prune_score::momentum) {
+    state_array const* moment = array("first_moment");
+    if (!moment) moment = array("momentum");
+    if (!moment)
+      throw option_error("[evolve] blocks are to be pruned by the momentum, but the optimizer has none");
+    std::vector<double> values(std::size_t(moment->size()));
+    moment->element->to_double(moment->bytes.data(), moment->size(), values.data());
+    const auto block = std::size_t(weight.block_elements());
+    for (std::size_t at = 0; at < values.size(); at += block)
+      scores.push_back(norm_of(std::span<double const>(values).subspan(at, block), kind));
+  } else {
+    scores = weight.block_norms(kind);
+  }
+  if (!replacing.knows_age()) return scores;
+  state_array const* const births = array("born");
+  if (!births)
+    throw option_error(
+        "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
+  born.resize(std::size_t(births->size()));
+  births->element->to_double(births->bytes.data(), births->size(), born.data());
+  double greatest = 0;
+  for (const double score : scores)
+    if (std::isfinite(score)) greatest = std::max(greatest, score);
+  const double above_all = greatest > 0 ? 2 * greatest : 1;
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    const double age = static_cast<double>(updates) - born[slot];
+    if (replacing.score == prune_score::norm_by_age) scores[slot] /= std::sqrt(std::max(1.0, age));
+    if (born[slot] > 0 && age <= static_cast<double>(safe_age)) scores[slot] += above_all;
+  }
+  return scores;
+}
+
+TESSERA_BODY std::vector<char> matrix_at_update::weakest_blocks(std::int64_t count, block_norm kind) const {
+  if (!replacing.knows_age() && replacing.score == prune_score::norm)
+    return weight.weakest_blocks(count, kind);
+  return weakest(std::span<double const>(block_scores(kind)), count);
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train

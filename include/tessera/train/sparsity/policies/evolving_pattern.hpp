@@ -44,7 +44,7 @@ struct evolving_pattern {
     return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
     return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));

@@ -53,7 +53,7 @@ struct gradual_pruning {
   bool prunes_dense() const { return true; }
 
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
   std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
 };

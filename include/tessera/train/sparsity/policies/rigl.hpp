@@ -48,7 +48,7 @@ struct rigl {
     return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
   template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {

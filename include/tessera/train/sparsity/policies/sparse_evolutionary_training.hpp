@@ -52,7 +52,7 @@ static_assert(sparsity_policy<sparse_evolutionary_training>);
 
 TESSERA_BODY std::vector<char> sparse_evolutionary_training::prune(matrix_at_update const& at,
                                                                    std::int64_t count) const {
-  const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
+  const std::vector<double> norms = at.block_scores(block_norm::l1), values = at.weight.values();
   std::vector<char> negative(norms.size());
   const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
     auto value = values.begin();

@@ -53,7 +53,7 @@ struct sparse_momentum {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
 
   /// Steps count up to `averaged` before the next update.

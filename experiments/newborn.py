@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What blocks that grow need: the moments they begin with, how many grow at once, and how long they are safe; for
+BERT-Tiny in four sizes of block, at equal steps."""
+
+import statistics
+
+import bert
+
+TITLE = "Patterns that move: what newborn blocks need"
+PROGRAM = "pretrain"
+STEPS, UPDATES, RATE = 8000, 80, 4e-3
+BLOCKS = (16, 4, 8, 1)
+SHARES = {"half": "0.5", "a tenth": "0.1"}
+MOMENTS = ("zero", "mean", "age", "smet")
+# Beside the second moment of the blocks that stay and a tenth that is replaced.
+TENTH_AND_MEAN = ["--prune-fraction", "0.1", "--newborn", "mean"]
+OTHERS = {
+    "mean, warm-up of 100": [*TENTH_AND_MEAN, "--newborn-warmup", "100"],
+    "mean, warm-up of 20": [*TENTH_AND_MEAN, "--newborn-warmup", "20"],
+    "mean, grace of 1": [*TENTH_AND_MEAN, "--grace", "1"],
+    "mean, grace of 5": [*TENTH_AND_MEAN, "--grace", "5"],
+    "mean, pruned by norm and age": [*TENTH_AND_MEAN, "--prune-score", "age"],
+    "mean, pruned by momentum": [*TENTH_AND_MEAN, "--prune-score", "momentum"],
+    "mean, random values of half the size": [*TENTH_AND_MEAN, "--newborn-values", "0.5"],
+    "mean, 320 updates": [*TENTH_AND_MEAN, "--updates", "320"],
+    "mean, 20 updates": [*TENTH_AND_MEAN, "--updates", "20"],
+    "mean, RigL": [*TENTH_AND_MEAN, "--policy", "rigl"],
+    "zero, RigL": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "rigl"],
+    "mean, SET": [*TENTH_AND_MEAN, "--policy", "set"],
+    "zero, SET": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "set"],
+    "mean, SNFS": [*TENTH_AND_MEAN, "--policy", "snfs"],
+    "zero, SNFS": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "snfs"],
+}
+SEEDS = 3
+OTHER_BLOCKS, OTHER_SEEDS = (16, 4), 1
+
+
+def contestants(block):
+    """{name: options}"""
+    table = {"static": ["--static"]}
+    for share, fraction in SHARES.items():
+        for moments in MOMENTS:
+            table[f"{share}, {moments}"] = ["--prune-fraction", fraction, "--newborn", moments]
+    if block in OTHER_BLOCKS:
+        table |= {f"a tenth, {name}": options for name, options in OTHERS.items()}
+    return table
+
+
+def run_name(block, name, seed):
+    return f"{block}x{block}, {name}, seed {seed}"
+
+
+def arguments(block, options, seed, quick):
+    moves = [] if "--static" in options or "--updates" in options else ["--updates", "4" if quick else str(UPDATES)]
+    steps = 20 if quick else STEPS
+    return [*bert.model_arguments("tiny", quick), "--only", "sparse", "--density", "0.1", "--sparse-lr", str(RATE),
+            "--block", str(block), *options, *moves, "--threads", "1", "--seed", str(seed), "--steps", str(steps),
+            "--eval-every", str(max(1, steps // 20))]
+
+
+def runs(quick):
+    if quick:
+        return {run_name(16, "half, mean", 1): arguments(16, contestants(16)["half, mean"], 1, True)}
+    table = {}
+    for seed in range(1, SEEDS + 1):
+        for blocks in ((16, 4), (8, 1)):
+            for block in blocks:
+                for name, options in contestants(block).items():
+                    if seed <= OTHER_SEEDS or name.removeprefix("a tenth, ") not in OTHERS:
+                        table[run_name(block, name, seed)] = arguments(block, options, seed, False)
+    order = {name: i for i, name in enumerate(table)}
+    # First what decides: one block replaced in a tenth, and where newborn blocks begin.
+    early = {"static", "a tenth, zero", "a tenth, mean", "a tenth, smet", "half, zero", "half, mean", "half, smet"}
+    def key(run):
+        name = run.split(", ", 1)[1].rsplit(", seed", 1)[0]
+        return (name not in early, order[run])
+    return {run: table[run] for run in sorted(table, key=key)}
+
+
+def of_contestant(results, block, name):
+    return [r for run, r in results.items() if run.startswith(f"{block}x{block}, {name}, seed ")]
+
+
+def mean_loss(results, block, name):
+    made = of_contestant(results, block, name)
+    return statistics.mean(r["loss"] for r in made) if made else None
+
+
+def cell(results, block, name):
+    losses = [r["loss"] for r in of_contestant(results, block, name)]
+    if not losses:
+        return ""
+    return f"{statistics.mean(losses):.3f}" + (f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else
+                                              "") + f" ({len(losses)})"
+
+
+def page(results):
+    lines = [
+        f"BERT-Tiny as in [bert.md](bert.md): 10 % of the weights of the encoder, {STEPS} steps, {UPDATES} updates of the pattern",
+        f"unless said otherwise, highest rate {RATE:g}, β₂ = 0.99. The share that an update replaces falls along a cosine from the",
+        "one that is named. Validation loss at the end, nats per masked token: mean ± deviation (number of seeds). The",
+        "plateau of word frequencies is at 4.2. *Zero*, *mean*, *age* and *smet* are the values of `--newborn`.",
+        "",
+        "| | " + " | ".join(f"{b}x{b}" for b in sorted(BLOCKS)) + " |",
+        "| --- |" + " --- |" * len(BLOCKS),
+    ]
+    for name in contestants(16):
+        cells = [cell(results, b, name) for b in sorted(BLOCKS)]
+        if any(cells):
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
