@@ -19,7 +19,7 @@
 #include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/training.hpp>
 
-// What blocks that grow begin with, and how long they are safe.
+// The beginning of blocks that grow, and their grace.
 
 namespace newborn_blocks_test {
 
@@ -53,7 +53,7 @@ struct reference {
     double sum = 0, stay = 0;
     for (auto const& [at, e] : of)
       if (now.find(at.first, at.second) >= 0) sum += e.v, stay += 1;
-    // The mean is over stored values, those that overhang included.
+    // The mean is over stored values, also values that overhang.
     const double overhang = overhanging(now, [&](int i, int j) { return of.contains({i, j}); });
     for (int i = 0; i < now.rows(); ++i)
       for (int j = 0; j < now.cols(); ++j)

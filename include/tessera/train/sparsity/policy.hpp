@@ -32,7 +32,7 @@ inline std::int64_t absent_blocks(pattern const& stored) {
   return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
 }
 
-/// What tells the blocks of a matrix that are pruned from those that stay.
+/// By which number a policy tells the blocks that it prunes: the least.
 enum class prune_score {
   norm,         // of the weights
   norm_by_age,  // divided by the root of the number of updates since the block grew
@@ -43,8 +43,8 @@ enum class prune_score {
 struct turnover {
   int grace = 0;  // updates of the pattern in which a block that grew is pruned after all others only
   prune_score score = prune_score::norm;
-  double values = 0;  // deviation of the weights of new blocks, as a share of the root mean square of those
-                      // that stay; 0: they are zero
+  double values =
+      0;  // deviation of the weights of new blocks, as a share of the root mean square of the others
   std::uint64_t seed = 0;  // of these weights
 
   static void parts(auto& each, auto&... of) {
