@@ -61,6 +61,7 @@
 #include <tessera/train/kept_parameters.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/masking.hpp>
+#include <tessera/train/optimizers/moved_state.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>

@@ -17,6 +17,7 @@
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_moves.hpp>
+#include <tessera/train/optimizers/moved_state.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/random_keys.hpp>
