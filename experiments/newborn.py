@@ -35,7 +35,7 @@ SEEDS = 3
 OTHER_BLOCKS, OTHER_SEEDS = (16, 4), 1
 
 
-def contestants(block):
+def options_of(block):
     """{name: options}"""
     table = {"static": ["--static"]}
     for share, fraction in SHARES.items():
@@ -60,12 +60,12 @@ def arguments(block, options, seed, quick):
 
 def runs(quick):
     if quick:
-        return {run_name(16, "half, mean", 1): arguments(16, contestants(16)["half, mean"], 1, True)}
+        return {run_name(16, "half, mean", 1): arguments(16, options_of(16)["half, mean"], 1, True)}
     table = {}
     for seed in range(1, SEEDS + 1):
         for blocks in ((16, 4), (8, 1)):
             for block in blocks:
-                for name, options in contestants(block).items():
+                for name, options in options_of(block).items():
                     if seed <= OTHER_SEEDS or name.removeprefix("a tenth, ") not in OTHERS:
                         table[run_name(block, name, seed)] = arguments(block, options, seed, False)
     order = {name: i for i, name in enumerate(table)}
@@ -104,7 +104,7 @@ def page(results):
         "| | " + " | ".join(f"{b}x{b}" for b in sorted(BLOCKS)) + " |",
         "| --- |" + " --- |" * len(BLOCKS),
     ]
-    for name in contestants(16):
+    for name in options_of(16):
         cells = [cell(results, b, name) for b in sorted(BLOCKS)]
         if any(cells):
             lines.append(f"| {name} | " + " | ".join(cells) + " |")

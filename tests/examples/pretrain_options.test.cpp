@@ -117,7 +117,7 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
 }
 
 TEST_CASE("options: a policy is refused where patterns do not change") {
-  for (const char* policy : {"magnitude", "set", "rigl", "snfs", "deep-r", "gradual"}) {
+  for (const char* policy : {"magnitude", "set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
     const std::string said = std::string("--policy=") + policy;
     CHECK(new_settings({said}).policy == policy);
     CHECK(refusal_of({said}) == "");
@@ -130,6 +130,25 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
     CHECK(refusal_of({said, "--updates=0"}) ==
           "[--policy] has no meaning with --updates 0, which keeps the first pattern; leave one of them out");
   }
+  for (const char* option :
+       {"newborn=mean", "newborn-warmup=3", "newborn-values=0.5", "grace=2", "prune-score=age"}) {
+    const std::string said = std::string("--") + option, name = said.substr(0, said.find('='));
+    CHECK(refusal_of({said}) == "");
+    CHECK(refusal_of({said, "--static"}) ==
+          "[" + name +
+              "] has no meaning with --static, which keeps the first pattern; leave one of them out");
+    CHECK(refusal_of({said, "--policy=gradual"}) ==
+          "[" + name + "] has no meaning with --policy gradual; leave it out");
+  }
+  CHECK(refusal_of({"--newborn=mean", "--optimizer=sgd"}) ==
+        "[--newborn] has no meaning with --optimizer sgd, which does not divide by a second moment; leave it "
+        "out");
+  CHECK(refusal_of({"--grace=80"}) ==
+        "[--grace] 80 updates of the pattern outlast the run, which has 80; say less");
+  CHECK(refusal_of({"--grace=2", "--policy=deep-r"}) ==
+        "[--grace] has no meaning with --policy deep-r; leave it out");
+  CHECK(new_settings({"--newborn=smet"}).newborn_warmup == 100);
+  CHECK(new_settings({"--newborn=smet", "--newborn-warmup=7"}).newborn_warmup == 7);
   CHECK(refusal_of({"--frames=10", "--only=dense"}) ==
         "[--frames] has no meaning with --only dense, which trains no sparse model; leave one of them out");
   CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==

@@ -81,9 +81,13 @@ TEST_CASE(
 
 TEST_CASE("pretrain: with every policy and optimizer a run that was ended and resumed has the same bits") {
   const workplace here;
-  for (const std::string policy : {"set", "rigl", "snfs", "deep-r", "gradual"}) {
-    const std::string options =
-        "--only sparse --policy " + policy + (policy == "set" ? " --optimizer sgd --momentum 0.8" : "");
+  for (const std::string policy : {"set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
+    const std::string options = "--only sparse --policy " + policy +
+                                (policy == "set"      ? " --optimizer sgd --momentum 0.8 --grace 1"
+                                 : policy == "itop"   ? " --newborn smet --grace 2 --newborn-values 0.3"
+                                 : policy == "snfs"   ? " --newborn mean --prune-score momentum"
+                                 : policy == "deep-r" ? " --newborn age"
+                                                      : "");
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),
                                     here.in("runs/" + policy + "-parts/sparse/step-*"));

@@ -123,6 +123,11 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   if (s.policy == "rigl")
     return {train::rigl{
         .interval = interval, .steps = steps, .fraction = s.prune_fraction, .norm = norm, .falls = falls}};
+  if (s.policy == "itop") {
+    train::rigl itop = train::rigl::in_time(interval, steps);
+    itop.fraction = s.prune_fraction, itop.norm = norm, itop.falls = falls;
+    return {itop};
+  }
   return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
 }
 

@@ -114,13 +114,14 @@ inline option_table<settings> const& settings_table() {
          "model, or those of all matrices that matter most to the first batches (snip: Lee et al. 2019; "
          "grasp: Wang et al. 2020)"},
         {"static", &s::static_pattern, "", "keep the first pattern: no policy"},
-        {"policy", &s::policy, "magnitude|set|rigl|snfs|deep-r|gradual",
+        {"policy", &s::policy, "magnitude|set|rigl|itop|snfs|deep-r|gradual",
          "blocks of least norm give way to random ones (magnitude: Dietrich et al. 2021), of either sign "
          "alike "
          "(set: Mocanu et al. 2018) or against drawn signs (deep-r: Bellec et al. 2018), to those of largest "
-         "gradient, until three quarters of the run (rigl: Evci et al. 2020), or of its average over 30 "
-         "steps "
-         "(snfs: Dettmers, Zettlemoyer 2019); or a dense model becomes sparse (gradual: Zhu, Gupta 2017)"},
+         "gradient, until three quarters of the run (rigl: Evci et al. 2020) or until its end (itop: Liu et "
+         "al. "
+         "2021), or of its average over 30 steps (snfs: Dettmers, Zettlemoyer 2019); or a dense model "
+         "becomes sparse (gradual: Zhu, Gupta 2017)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
          "share of the blocks that an update replaces, at first; 0.3 in the papers of set and rigl"},

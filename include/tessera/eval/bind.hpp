@@ -65,17 +65,15 @@ template <class T, over Over> class binder {
     static_assert(std::is_same_v<T, accumulator_t<E>>,
                   "the operands and the destination of a statement have different element "
                   "types: " TESSERA_ONE_ACCUMULATOR);
-    if constexpr (Over == over::values)
+    if constexpr (requires { leaf.tensor().times(); }) {
+      static_assert(Over == over::values, "repeat_interleave stands in statements on stored values alone");
+      return repeated_source<E>{{}, step_.reads(all_of(leaf.tensor())), leaf.tensor().times()};
+    } else if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
     else if constexpr (!in_panels<typename Leaf::tensor_type>)
       return panel_leaf<E, domain::panels>(compute_before<E>(plan_, tokens_, leaf));
     else
       return panel_leaf<E, Leaf::laid_over>(by_panel(leaf.tensor()));
-  }
-  template <class Vector> auto operator()(expr::repeated<Vector> const& leaf) {
-    static_assert(Over == over::values, "repeat_interleave stands beside stored values, not in activations");
-    using E = typename Vector::value_type;
-    return repeated_source<E>{{}, step_.reads(all_of(leaf.of.tensor())), leaf.times};
   }
   auto operator()(expr::number const& n) { return tree::number(n.value); }
   auto operator()(expr::uniform_random const& n) { return tree::uniform(n.key); }
@@ -181,7 +179,6 @@ inline constexpr bool is_elementwise =
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
 template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
-template <class Vector> inline constexpr bool is_elementwise<expr::repeated<Vector>> = true;
 template <class Op, class... A> inline constexpr bool is_elementwise<expr::map<Op, A...>> = true;
 template <class Value> inline constexpr bool is_elementwise<expr::stochastic_value<Value>> = true;
 template <expr::value_name Name, class Value>

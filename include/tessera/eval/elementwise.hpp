@@ -200,9 +200,6 @@ template <class T, class Tree> struct value_totals_body {
 /// How many stored values an expression over matrices or vectors goes through; -1 for a number.
 inline std::int64_t values_in(expr::number const&) { return -1; }
 template <expr::leaf Leaf> std::int64_t values_in(Leaf const& leaf) { return leaf.tensor().size(); }
-template <class Vector> std::int64_t values_in(expr::repeated<Vector> const& of) {
-  return of.size().features;
-}
 template <class Node>
   requires requires(Node const& n) { n.arguments; }
 std::int64_t values_in(Node const& node) {

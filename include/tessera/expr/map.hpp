@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <cstdint>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -67,20 +66,6 @@ struct feature_number {
   extent size() const { return {}; }
 };
 
-/// The numbers of a vector, each `times` times in turn.
-template <leaf Vector> struct repeated {
-  using node_tag = void;
-  using value_type = typename Vector::value_type;
-  static constexpr domain laid_over = Vector::laid_over;
-  Vector of;
-  std::int64_t times;
-  extent size() const {
-    extent all;
-    all.features = of.tensor().size() * times;
-    return all;
-  }
-};
-
 /// Uniform random numbers in [0, 1), a function of the key, the feature and the token.
 struct uniform_random {
   using node_tag = void;
@@ -132,13 +117,6 @@ auto stored_values(Tensor&& of) {
     return expr::values_of<expr::held<Tensor>>{expr::hold(std::forward<Tensor>(of))};
   else
     return expr::hold(std::forward<Tensor>(of));
-}
-
-/// The numbers of a vector, each `times` times in turn: of blocks, beside their stored values.
-template <tensor Vector>
-  requires(std::remove_cvref_t<Vector>::laid_over == domain::features)
-auto repeat_interleave(Vector&& of, std::int64_t times) {
-  return expr::repeated<expr::held<Vector>>{expr::hold(std::forward<Vector>(of)), times};
 }
 
 /// A tensor as an expression: `y = converted(x)` brings its values to the element type of y.

@@ -43,6 +43,7 @@ struct model_size {
   std::int64_t parameters = 0;               // of the dense layer
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
+  std::int64_t stored_blocks = 0;            // of matrices
   std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
@@ -75,6 +76,7 @@ struct model_size {
     increase(parameters, all);
     increase(live_parameters, present == blocks ? all : std::llround(exactly * static_cast<double>(all)));
     increase(stored_elements, values);
+    increase(stored_blocks, present);
     increase(multiply_adds, detail::product(values, uses));
     return *this;
   }
@@ -118,7 +120,7 @@ struct model_size {
       increase(this->*number, detail::product(one.*number, count));
     };
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-                        &model_size::copied_bytes, &model_size::multiply_adds,
+                        &model_size::stored_blocks, &model_size::copied_bytes, &model_size::multiply_adds,
                         &model_size::attention_multiply_adds, &model_size::saved_values})
       add(number);
     lend_in_turn(one);

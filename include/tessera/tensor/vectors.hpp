@@ -117,4 +117,40 @@ template <element Element> using feature_vector = axis_vector<Element, domain::f
 /// A number for each token, such as a loss or a mean over features.
 template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
 
+/// The numbers of a vector, each several times in turn.
+template <element Element> class repeated_vector {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::features;
+
+  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
+      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
+
+  std::int64_t times() const { return times_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return size_; }
+  std::int64_t tokens() const { return -1; }
+  /// Of the vector.
+  Element const* data() const { return numbers_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  Element const* numbers_;
+  std::size_t bytes_;
+  std::int64_t size_, times_;
+};
+
+/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
+/// of its elements. Throws shape_error unless times is positive.
+template <element Element>
+repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
+                                           std::int64_t times) {
+  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
+  return {of, times};
+}
+template <element Element>
+void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
+
 }}  // namespace tessera::TESSERA_ISA

@@ -257,15 +257,16 @@ TEST_CASE_TEMPLATE("own optimizers: the size of a state is told by that of a mod
                    bfloat16) {
   const one_matrix<T> m;
   const auto size = nn::model_size::of<T>().matrix(64, 64, 1, {16, 16}).part(nn::model_size::of<T>());
-  const auto check = [&](auto const& by) {
+  const auto check = [&](auto const& by, bool births = false) {
     std::size_t bytes = 0;
-    const train::optimizer_state state = train::initial_state(by, m);
+    const train::optimizer_state state = train::initial_state(by, m, births);
     for (train::state_array const& array : state.parameters[0]) bytes += array.bytes.size();
     CHECK(bytes > 0);
-    CHECK(train::state_bytes(by, size) == double(bytes));
+    CHECK(train::state_bytes(by, size, births) == double(bytes));
   };
   check(train::adamw{}), check(train::sgd{}), check(lion{}), check(factored{}), check(adamw_8_bits{}),
       check(adamw_by_block{});
+  check(train::adamw{.newborn = train::newborn_moments::age}), check(train::sgd{}, true);
 }
 TEST_CASE_TEMPLATE("own optimizers: of any block", Block, block_shape<1>, block_shape<3, 5>) {
   check_all<float, Block>();

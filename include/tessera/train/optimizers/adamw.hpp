@@ -55,7 +55,8 @@ struct adamw {
     const auto number = static_cast<double>(now.number);
     any_tensor const& parameter = of.parameter.tensor;
     if (knows_age() && parameter.is_matrix() && !parameter.pattern().is_dense()) {
-      const auto age = number - repeat_interleave(of.numbers(2), parameter.block_elements());
+      const auto born = of.numbers(2);
+      const auto age = number - repeat_interleave(born, parameter.block_elements());
       // 1 - β^age or, where the count of all blocks corrects, 1 - β^number
       const auto correction = [&](double beta) {
         const double by_age = newborn == newborn_moments::age ? std::log(beta) : 0;

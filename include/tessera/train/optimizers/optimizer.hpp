@@ -206,18 +206,23 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
 }
 
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
-/// optimizer declares for a dense matrix of 64 x 64 in blocks of 16 x 16, for as many values.
-template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::model_size const& size) {
+/// optimizer declares for a dense matrix of 64 x 64, for as many values and blocks.
+///   births   as of initial_state
+template <class Optimizer>
+double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false) {
   constexpr int side = 64;
   const auto of = [&]<class T>(T) {
     dense_matrix<T> probe(side, side);
     const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
     double bytes = 0;
-    for (state_array& array : detail::declared_state(optimizer, like)) {
+    for (state_array& array : detail::declared_state(optimizer, like, births)) {
       array.reset(parameter_sizes::of(like.tensor));
-      bytes += static_cast<double>(array.bytes.size());
+      const bool by_block = array.per == state_per::block;
+      bytes += static_cast<double>(array.bytes.size()) *
+               static_cast<double>(by_block ? size.stored_blocks : size.stored_elements) /
+               static_cast<double>(by_block ? like.tensor.pattern().blocks() : side * side);
     }
-    return bytes / (side * side) * static_cast<double>(size.stored_elements);
+    return bytes;
   };
   if (size.accumulator_bytes == sizeof(double)) return of(double());
   return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
