@@ -162,7 +162,7 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
   CHECK(chosen.falls == train::fraction_decay::linear);
   CHECK(chosen.interval == 10);
   CHECK(refusal_of({"--policy=random"}) ==
-        "[--policy] 'random' is not one of magnitude|set|rigl|snfs|deep-r|gradual");
+        "[--policy] 'random' is not one of magnitude|set|rigl|itop|snfs|deep-r|gradual");
   for (const char* policy :
        {"magnitude", "set", "rigl", "snfs", "deep-r"})  // they replace all that are absent
     CHECK(refusal_of({std::string("--policy=") + policy, "--density=0.8"}) == "");
