@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -21,16 +22,17 @@ std::string fixed_text(double number, int digits);
 namespace detail {
 
 /// The text that printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
-  std::string text;
-  for (; *printed; ++printed) {
-    const char c = *printed;
+/// In place: a string that grows by characters takes long to compile.
+TESSERA_COLD TESSERA_BODY std::string with_point(char* printed) {
+  char* end = printed;
+  for (char const* next = printed; *next; ++next) {
+    const char c = *next;
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
-      text += c;
-    else if (text.empty() || text.back() != '.')
-      text += '.';
+      *end++ = c;
+    else if (end == printed || end[-1] != '.')
+      *end++ = '.';
   }
-  return text;
+  return std::string(printed, std::size_t(end - printed));
 }
 
 }  // namespace detail

@@ -65,7 +65,7 @@ TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
 
 TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/')))
+  for (; path.size() > 1; path.erase(path.rfind('/')))
     cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }

@@ -42,7 +42,7 @@ TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name)
       on.engines = cpu.engines;
       return on;
     }
-    names += (names.empty() ? "" : ", ") + std::string(cpu.name);
+    names.append(names.empty() ? "" : ", ").append(cpu.name);
   }
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
