@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 SECTIONS = ("long functions", "kernels tested elsewhere", "words")
-MOST_LINES = {"header": 400, "expr/": 1033, "function": 60, "design.md": 350}  # function_lengths.py has the last one, too
+MOST_LINES = {"header": 400, "expr/": 999, "function": 60, "design.md": 350}  # function_lengths.py has the last one, too
 
 root = Path()
 problems = []
@@ -94,7 +94,7 @@ def expression_lines():
     """The notation is what a user has to learn: it stays small enough to be read at once."""
     count = sum(len(lines_of(path)) for path in headers("expr"))
     if count > MOST_LINES["expr/"]:
-        report("include/tessera/expr", 1, f"{count} lines, at most {MOST_LINES['expr/']} (the aim is 1000)")
+        report("include/tessera/expr", 1, f"{count} lines, at most {MOST_LINES['expr/']}")
 
 
 def design_lines():

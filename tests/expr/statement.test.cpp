@@ -76,11 +76,11 @@ TEST_CASE("statement: destination and expression of different sizes are refused"
 
 TEST_CASE("expression: named tensors are held by reference and temporary ones by value") {
   using named = decltype(w * y);
-  static_assert(std::is_same_v<decltype(named::matrix), expr::by_reference<matrix>>);
+  static_assert(std::is_same_v<decltype(named::w), expr::by_reference<matrix>>);
   using temporary = decltype(w * panel_matrix<float>(48, 70));
   static_assert(std::is_same_v<decltype(temporary::x), expr::by_value<panel_matrix<float>>>);
   const auto e = w * y;
-  CHECK(&e.matrix.tensor() == &w);
+  CHECK(&e.w.tensor() == &w);
   CHECK(&e.x.tensor() == &y);
   const auto copy = relu(e);
   CHECK(&std::get<0>(copy.arguments).x.tensor() == &y);

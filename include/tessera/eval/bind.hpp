@@ -19,8 +19,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether an expression contains a product whose sums a kernel keeps in its accumulators.
 template <class Node> inline constexpr bool has_product = false;
-template <class Matrix, bool Transposed, class X>
-inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
+template <class Factor, class X> inline constexpr bool has_product<expr::product<Factor, X>> = true;
 template <class Value> inline constexpr bool has_product<expr::stochastic_value<Value>> = has_product<Value>;
 template <class Op, class... A>
 inline constexpr bool has_product<expr::map<Op, A...>> = (has_product<A> || ...);
@@ -33,8 +32,7 @@ template <class... A> constexpr std::size_t first_with_product() {
 }
 
 /// The first product of an expression.
-template <class Matrix, bool Transposed, class X>
-auto const& first_product(expr::product<Matrix, Transposed, X> const& product) {
+template <class Factor, class X> auto const& first_product(expr::product<Factor, X> const& product) {
   return product;
 }
 template <class Value> auto const& first_product(expr::stochastic_value<Value> const& rounded) {
@@ -172,10 +170,13 @@ template <class T, over Over> class binder {
 
 // ---- values in the worker's memory ----
 
+template <class Node> inline constexpr bool is_converted = false;
+template <element E, class Value> inline constexpr bool is_converted<expr::converted_value<E, Value>> = true;
+
 /// Whether a binder makes a tree of a node. Any other node is computed by another step.
 template <class Node>
 inline constexpr bool is_elementwise =
-    expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
+    expr::leaf<Node> || is_converted<Node> || requires(Node const& n) { n.address->argument; };
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
 template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
@@ -206,7 +207,7 @@ operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add con
 
 /// A value that is rounded to E, where it is stored.
 template <class Node, class E>
-concept converted_to = expr::is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
+concept converted_to = is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
 
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.

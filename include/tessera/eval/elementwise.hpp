@@ -146,7 +146,7 @@ void lower(plan& p, expr::statement<feature_vector<T>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }
 template <class T, class Block, class Value>
-  requires(!expr::sums_by_itself<Value> && !expr::is_transposed_matrix<Value>)
+  requires(!expr::sums_by_itself<Value> && !transposition<Value>)
 void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }

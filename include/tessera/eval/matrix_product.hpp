@@ -78,6 +78,12 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
   }
 };
 
+/// The blocks of a factor, in the order of its lines.
+template <class Factor>
+using block_of =
+    line_block_of<typename std::remove_cvref_t<decltype(std::declval<Factor const&>().tensor())>::block,
+                  transposition<Factor>>;
+
 /// A factor as the kernel reads it: where its blocks are, in the order of its lines.
 struct matrix_factor {
   operand blocks;
@@ -86,9 +92,9 @@ struct matrix_factor {
 };
 /// A matrix where it lies, or the copy of a transposed one, made by a step before.
 template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
-  auto const& w = factor.of.tensor();
-  if constexpr (Factor::is_transposed) {
-    using block = typename Factor::of_block;
+  auto const& w = factor.tensor();
+  if constexpr (transposition<Factor>) {
+    using block = line_block_of<block_of<Factor>, true>;
     const kernels::block_index index = index_of(w.pattern(), true);
     return {ordered_blocks<typename Factor::value_type, block, true>(p, all_of(w), index), index.in_order(),
             transposed(w.pattern())};
@@ -101,8 +107,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {
-  using a_block = typename A::block;
-  using b_block = typename B::block;
+  using a_block = block_of<A>;
+  using b_block = block_of<B>;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
@@ -110,7 +116,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                     std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
+  for (auto const& leaf : {all_of(product.a.tensor()), all_of(product.b.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error(
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
@@ -127,7 +133,7 @@ TESSERA_COLD void lower(
   const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
   if (!s.value.sampled) require_stores_product(a.stored, b.stored, to.pattern());
   using body = matrix_product_body<typename A::value_type, typename B::value_type, T, Block::rows,
-                                   A::block::cols, Block::cols>;
+                                   block_of<A>::cols, Block::cols>;
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   const kernels::block_index c = index_of(to.pattern());
@@ -145,11 +151,11 @@ TESSERA_COLD void lower(
 /// c = transposed(w)
 template <class T, class Block, class Leaf>
 TESSERA_COLD void lower(
-    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transposed_matrix<Leaf>, false> const& s) {
+    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transpose<Leaf>, false> const& s) {
   static_assert(std::is_same_v<T, typename Leaf::value_type>,
                 "[c = transposed(w)] the two matrices have different element types: bring them to one");
   block_sparse_matrix<T, Block>& to = s.destination();
-  auto const& w = s.value.of.tensor();
+  auto const& w = s.value.tensor();
   if (!(to.pattern() == transposed(w.pattern())))
     throw shape_error(message("[c = transposed(w)] c stores ", to.pattern().blocks(), " blocks and w ",
                               w.pattern().blocks(), ", others: give c the pattern transposed(w.pattern())"));

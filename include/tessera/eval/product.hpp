@@ -204,17 +204,18 @@ template <class Of, class Use> TESSERA_COLD void with_method(int chosen, Use&& u
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
-template <class E, class To, class Node, class Matrix, bool Transposed, class X>
+template <class E, class To, class Node, class Factor, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
-                                 expr::product<Matrix, Transposed, X> const& product) {
+                                 expr::product<Factor, X> const& product) {
   using T = accumulator_t<E>;
-  static_assert(std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
+  static_assert(std::is_same_v<T, accumulator_t<typename Factor::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
   using bind = binder<T, over::panels>;
   using stored = typename bind::template element_of<X>;
-  using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
-  auto const& matrix = product.matrix.tensor();
+  auto const& matrix = product.w.tensor();
+  constexpr bool transposed = transposition<Factor>;
+  using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
   const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
@@ -232,7 +233,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
   with_method<of>(
-      chosen, [&](auto number) { add_product<number, Transposed, stored, E>(p, s, to, x, tree, matrix); });
+      chosen, [&](auto number) { add_product<number, transposed, stored, E>(p, s, to, x, tree, matrix); });
 }
 
 template <class E, class Node>

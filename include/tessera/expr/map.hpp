@@ -55,9 +55,6 @@ template <element Element, class Value> struct converted_value {
   Value value;
   extent size() const { return extent_of(value); }
 };
-template <class Node> inline constexpr bool is_converted = false;
-template <element Element, class Value>
-inline constexpr bool is_converted<converted_value<Element, Value>> = true;
 
 struct feature_number {
   using node_tag = void;

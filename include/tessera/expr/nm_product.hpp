@@ -25,7 +25,7 @@ template <element T, class Shape> inline constexpr bool is_nm_matrix<transpose<n
 template <class T>
 concept nm_matrix = is_nm_matrix<std::remove_cvref_t<T>>;
 template <class T>
-concept any_matrix = nm_matrix<T> || matrix<T> || transposition<T>;
+concept any_matrix = nm_matrix<T> || factor<T>;
 
 }  // namespace expr
 
@@ -33,7 +33,7 @@ concept any_matrix = nm_matrix<T> || matrix<T> || transposition<T>;
 /// features.
 template <element T, class Shape, expr::activation X>
 auto operator*(nm_sparse_matrix<T, Shape> const& matrix, X&& x) {
-  return expr::make_product<false>(expr::nm_factor<T, Shape>(matrix), expr::hold(std::forward<X>(x)));
+  return expr::make_product(expr::nm_factor<T, Shape>(matrix), expr::hold(std::forward<X>(x)));
 }
 template <element T, class Shape, expr::activation X>
 auto operator*(nm_sparse_matrix<T, Shape>&&, X&& x) = delete;  // the matrix must have a name

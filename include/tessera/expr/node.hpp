@@ -118,9 +118,11 @@ template <leaf Leaf> extent extent_of(Leaf const& leaf) {
   if constexpr (of_matrix(Leaf::laid_over)) {
     size.rows = leaf.tensor().rows();
     size.cols = leaf.tensor().cols();
-    size.block_rows = Leaf::tensor_type::block::rows;
-    size.block_cols = Leaf::tensor_type::block::cols;
-    size.stored = &leaf.tensor().pattern();
+    if constexpr (requires { leaf.tensor().pattern(); }) {
+      size.block_rows = Leaf::tensor_type::block::rows;
+      size.block_cols = Leaf::tensor_type::block::cols;
+      size.stored = &leaf.tensor().pattern();
+    }
   } else {
     size.features = leaf.tensor().features();
     size.tokens = leaf.tensor().tokens();

@@ -4,7 +4,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <tessera/core/block_shape.hpp>
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/expr/node.hpp>
@@ -12,23 +11,34 @@
 namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
-/// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
+/// A matrix or an activation with rows and columns exchanged: a view of its tensor, nothing is moved.
 template <leaf Leaf> struct transpose {
   using transpose_tag = void;
   using value_type = typename Leaf::value_type;
+  static constexpr domain laid_over = Leaf::laid_over;
   Leaf of;
+  auto const& tensor() const { return of.tensor(); }
+  extent size() const {
+    const extent straight = extent_of(of);
+    return {-1, -1, straight.cols, straight.rows, straight.block_cols, straight.block_rows};
+  }
 };
 
-/// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
-template <leaf Matrix, bool Transposed, class X> struct product {
+/// A factor of products: a matrix, or its transpose.
+template <class T>
+concept factor = (matrix<T> || transposition<T>) && held<T>::laid_over == domain::blocks;
+/// One that stores blocks of a pattern.
+template <class T>
+concept factor_in_blocks = factor<T> && requires(held<T> const& w) { w.tensor().pattern(); };
+
+/// W·x of a factor and an activation, itself an expression.
+template <class Factor, class X> struct product {
   using node_tag = void;
-  using value_type = typename Matrix::value_type;
+  using value_type = typename Factor::value_type;
   static constexpr domain laid_over = domain::panels;
-  Matrix matrix;
+  Factor w;
   X x;
-  extent size() const {
-    return {Transposed ? matrix.tensor().cols() : matrix.tensor().rows(), extent_of(x).tokens};
-  }
+  extent size() const { return {extent_of(w).rows, extent_of(x).tokens}; }
 };
 
 /// a·bᵀ of two activations: a matrix (features of a, features of b), summed over tokens.
@@ -42,33 +52,7 @@ template <leaf A, leaf B> struct outer_product {
   extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
 };
 
-/// A matrix with rows and columns exchanged, to be stored.
-template <leaf Leaf> struct transposed_matrix {
-  using node_tag = void;
-  using value_type = typename Leaf::value_type;
-  static constexpr domain laid_over = domain::blocks;
-  Leaf of;
-  extent size() const {
-    using block = typename Leaf::tensor_type::block;
-    return {-1, -1, of.tensor().cols(), of.tensor().rows(), block::cols, block::rows};
-  }
-};
-
-/// A factor of a product of matrices: a matrix, or its transpose.
-template <leaf Leaf, bool Transposed = false> struct factor {
-  using value_type = typename Leaf::value_type;
-  using block =
-      std::conditional_t<Transposed,
-                         block_shape<Leaf::tensor_type::block::cols, Leaf::tensor_type::block::rows>,
-                         typename Leaf::tensor_type::block>;
-  using of_block = typename Leaf::tensor_type::block;
-  static constexpr bool is_transposed = Transposed;
-  Leaf of;
-  std::int64_t rows() const { return Transposed ? of.tensor().cols() : of.tensor().rows(); }
-  std::int64_t cols() const { return Transposed ? of.tensor().rows() : of.tensor().cols(); }
-};
-
-/// a·b of two matrices, each of which may be transposed.
+/// a·b of two factors.
 template <class A, class B> struct matrix_product {
   using node_tag = void;
   using value_type = accumulator_t<typename A::value_type>;
@@ -76,7 +60,7 @@ template <class A, class B> struct matrix_product {
   A a;
   B b;
   bool sampled = false;
-  extent size() const { return {-1, -1, a.rows(), b.cols()}; }
+  extent size() const { return {-1, -1, extent_of(a).rows, extent_of(b).cols}; }
 };
 
 template <class A, class B>
@@ -85,34 +69,15 @@ inline constexpr bool one_type =
 
 void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
-template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
-  static_assert(one_type<Matrix, X>,
+template <class Factor, class X> auto make_product(Factor w, X x) {
+  static_assert(one_type<Factor, X>,
                 "the matrix and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if constexpr (one_type<Matrix, X>) {
-    const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
-    check_inner(Transposed, inner, extent_of(x).features);
-    return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  if constexpr (one_type<Factor, X>) {
+    check_inner(transposition<Factor>, extent_of(w).cols, extent_of(x).features);
+    return product<Factor, X>{std::move(w), std::move(x)};
   } else {
     return number{0};  // so that no second error follows
   }
-}
-
-template <matrix Matrix> auto factor_of(Matrix&& a) {
-  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
-}
-template <class Leaf>
-  requires(matrix<typename Leaf::tensor_type>)
-auto factor_of(transpose<Leaf> a) {
-  return factor<Leaf, true>{std::move(a.of)};
-}
-template <class T>
-concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
-
-template <class A, class B> auto make_matrix_product(A a, B b) {
-  static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if (a.cols() != b.rows())
-    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
-  return matrix_product<A, B>{std::move(a), std::move(b)};
 }
 
 }  // namespace expr
@@ -133,9 +98,10 @@ auto transposed(Value&&) {
       "[a * transposed(b)] b is an expression: it is read many times, so store it in a tensor first");
 }
 
-/// W·x (SpMM). Throws shape_error if W's columns are not x's features.
-template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matrix, X&& x) {
-  return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
+/// W·x (SpMM), or Wᵀ·x, through the pattern's column index, of the stored weights of W. Throws shape_error if
+/// W's columns are not x's features.
+template <expr::factor Factor, expr::activation X> auto operator*(Factor&& w, X&& x) {
+  return expr::make_product(expr::hold(std::forward<Factor>(w)), expr::hold(std::forward<X>(x)));
 }
 
 /// Only stored matrices can be multiplied: the message gives the right products.
@@ -147,13 +113,6 @@ auto operator*(Matrix&&, X&&) {
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
   return expr::number{0};  // so that no second error follows
-}
-
-/// Wᵀ·x, through the pattern's column index, of the stored weights of W.
-template <class Leaf, expr::activation X>
-  requires(Leaf::laid_over == domain::blocks)
-auto operator*(expr::transpose<Leaf> matrix, X&& x) {
-  return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
 }
 
 /// a·bᵀ of activations. Blocks that the destination does not store are lost, which `sampled` must say.
@@ -174,8 +133,15 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
+template <expr::factor_in_blocks A, expr::factor_in_blocks B> auto operator*(A&& a, B&& b) {
+  using left = expr::held<A>;
+  using right = expr::held<B>;
+  static_assert(expr::one_type<left, right>,
+                "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
+  expr::matrix_product<left, right> product{expr::hold(std::forward<A>(a)), expr::hold(std::forward<B>(b))};
+  const std::int64_t cols = expr::extent_of(product.a).cols, rows = expr::extent_of(product.b).rows;
+  if (cols != rows) throw shape_error(message("[A * B] A has ", cols, " columns but B has ", rows, " rows"));
+  return product;
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second

@@ -43,8 +43,6 @@ template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<outer_product<A, B>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<A, B>> = true;
-template <class Leaf> inline constexpr bool is_transposed_matrix = false;
-template <class Leaf> inline constexpr bool is_transposed_matrix<transposed_matrix<Leaf>> = true;
 
 template <bool Accumulates, class Target, class Value> auto make_statement(Target& destination, Value value) {
   using Destination = std::conditional_t<tensor_view<Target>, std::remove_const_t<Target>, Target>;
@@ -90,7 +88,7 @@ auto assign(Destination& destination, Value const& value) {
                   "[= transposed(x)] rows and columns of a matrix can be exchanged, and of an activation in "
                   "products only: `sampled(dy * transposed(x))`");
     if constexpr (of_matrices)
-      return expr::make_statement<false>(destination, expr::transposed_matrix<decltype(value.of)>{value.of});
+      return expr::make_statement<false>(destination, value);
     else
       return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
   } else {

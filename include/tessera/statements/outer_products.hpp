@@ -29,7 +29,7 @@ template <class A, class B> inline constexpr bool sums_by_itself<outer_products<
 /// for as many blocks as there are pairs. Neither factor may be a transpose.
 template <class A, class B> expr::outer_products<A, B> by_outer_products(expr::matrix_product<A, B> product) {
   static_assert(
-      !A::is_transposed && !B::is_transposed,
+      !transposition<A> && !transposition<B>,
       "[by_outer_products(a * b)] a factor is a transpose: store it first, with `c = transposed(w)`");
   return {std::move(product)};
 }
@@ -138,8 +138,8 @@ TESSERA_COLD void lower(
     expr::statement<block_sparse_matrix<C, Block>, expr::outer_products<A, B>, Accumulates> const& s) {
   block_sparse_matrix<C, Block>& to = s.destination();
   require_matrix_product(to, s.value);
-  auto const& a = s.value.a.of.tensor();
-  auto const& b = s.value.b.of.tensor();
+  auto const& a = s.value.a.tensor();
+  auto const& b = s.value.b.tensor();
   if (!s.value.sampled) require_stores_product(a.pattern(), b.pattern(), to.pattern());
   if (to.size() == 0) return;
 
@@ -160,11 +160,11 @@ TESSERA_COLD void lower(
   products.writes(runs.products);
   products.reads(runs.starts);
   p.add(products, outer_products_body<typename A::value_type, typename B::value_type, Block::rows,
-                                      A::block::cols, Block::cols>{.runs = runs,
-                                                                   .a = products.reads(all_of(a)),
-                                                                   .b = products.reads(all_of(b)),
-                                                                   .columns = index_of(a.pattern(), true),
-                                                                   .tiles = products.tiles});
+                                      block_of<A>::cols, Block::cols>{.runs = runs,
+                                                                      .a = products.reads(all_of(a)),
+                                                                      .b = products.reads(all_of(b)),
+                                                                      .columns = index_of(a.pattern(), true),
+                                                                      .tiles = products.tiles});
 
   using body = merge_body<C, Block::rows, Block::cols>;
   const kernels::block_index c = index_of(to.pattern());
