@@ -144,6 +144,17 @@ TEST_CASE_TEMPLATE("refresh: steps have the same bits on 1, 2 and 3 threads, and
   CHECK(all_values(one.m) == all_values(three.m));
 }
 
+TEST_CASE_TEMPLATE("refresh: a gradient step has the bits of a training step without an update", Of,
+                   of_8_bits, of_nm, of_slimmable_mlp) {
+  run_of<Of> one, other;
+  context ctx(1);
+  for (int i = 0; i < 5; ++i) {
+    one.step(ctx);
+    train::gradient_step(ctx, other.t, {.rate = 0.01}, [&](int) { return other.accumulate(ctx); });
+  }
+  CHECK(all_values(one.m) == all_values(other.m));
+}
+
 TEST_CASE_TEMPLATE("refresh: an executor sees it as steps of a plan, and a machine charges them", Of,
                    of_8_bits, of_nm, of_top_kast, of_edge_popup) {
   run_of<Of> r;

@@ -61,6 +61,30 @@ TEST_CASE("time budget: updates of the pattern take their part of it") {
   CHECK(steps(1000) == 50);  // one a step
 }
 
+/// Its layers follow their weights for three seconds.
+struct slow_to_refresh : toy::model<float> {
+  using gradients = toy::model<float>;
+  double* time = nullptr;
+  void refresh(context&, std::int64_t) {
+    if (time) *time += 3;
+  }
+};
+
+TEST_CASE(
+    "time budget: layers that follow their weights are part of each step, once if it updates a pattern") {
+  context ctx(1);
+  slow_to_refresh m;
+  train::training<slow_to_refresh, train::adamw> t(m, {}, {.interval = 1, .steps = 1, .fraction = 0.5});
+  double time = 0;
+  m.time = &time;
+  const auto work = [&](int) {
+    time += 1;
+    return train::token_loss{1, 1};
+  };
+  for (const std::int64_t updates : {0, 20, 1000})
+    CHECK(train::steps_within(100, ctx, t, {.updates = updates}, work, fake_clock{&time}) == 25);
+}
+
 TEST_CASE("time budget: gradients of absent blocks are part of an update, and their micro-batch of a step") {
   using block = block_shape<4>;
   using model = small_mlp::model<float, block>;

@@ -57,9 +57,9 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
   for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
-    gradient_step(ctx, t,
-                  {planned.rate * std::min(1.0, (step + 1.0) / rise), planned.clip, planned.micro_batches},
-                  accumulate);
+    const double rate = planned.rate * std::min(1.0, (step + 1.0) / rise);
+    detail::unrefreshed_step(ctx, t, {rate, planned.clip, planned.micro_batches}, accumulate);
+    t.model.refresh(ctx, t.progress.step);  // by weights alone: histories of scales stay as they were
     ends.push_back(now());
   }
   const std::size_t half = ends.size() / 2;
@@ -81,8 +81,8 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
       }
       evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups, t.keys,
              t.turnover);
-      t.model.refresh(ctx, t.progress.step);
       update_time = now() - start;
+      t.model.refresh(ctx, t.progress.step);  // a part of each step
     }
   }
   first.restore(t.model);

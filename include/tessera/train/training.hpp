@@ -5,7 +5,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -15,11 +14,9 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/function_ref.hpp>
 #include <tessera/exec/context.hpp>
-#include <tessera/exec/machine.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/nn/parameter_list.hpp>
-#include <tessera/nn/pass.hpp>
-#include <tessera/train/any_layer.hpp>
+#include <tessera/train/any_training.hpp>
 #include <tessera/train/architecture.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
@@ -30,113 +27,11 @@
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/growth_candidates.hpp>
-#include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/sparsity/policy.hpp>
 #include <tessera/train/step_hook.hpp>
 #include <tessera/train/token_loss.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The progress of a run.
-struct progress {
-  std::int64_t step = 0;                                       // number of completed steps
-  std::int64_t tokens = 0;                                     // number of tokens trained on
-  double seconds = 0;                                          // time that run_training spent in steps
-  double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
-  std::int64_t best_step = -1;
-};
-
-/// A model and everything that changes together with it in training, of models whose type is not known.
-/// Functions of it are compiled once for all models.
-template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
-  trainable_layer model;
-  Optimizer optimizer;
-  Policy policy;
-  train::turnover turnover;
-  owned_layer gradients;
-  optimizer_state state;
-  explored_blocks explored;
-  growth_candidates<Policy> candidates;
-  loss_scaling scaling;
-  train::progress progress;
-  parameter_groups groups;                // rates, decay and policy by name: group_parameters
-  machine trained_on = this_machine();    // the machine of the last step
-  stream_keys keys = stream_keys::names;  // of random choices for matrices
-  int micro_batch = 0;                    // the one that train_step accumulates now
-
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
-  /// replace blocks of a model without sparse matrices, or two dropouts have one key.
-  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
-               train::turnover replacing = {})
-      : model(trained),
-        optimizer(by),
-        policy(patterns),
-        turnover(replacing),
-        gradients(trained.zeros_like()),
-        state(initial_state(optimizer, trained, replacing.knows_age())),
-        explored(explore(trained, prunes_dense(patterns))) {
-    check();
-    detail::require_own_keys(model);
-    require_evolving(policy, model);
-    model.refresh(0);
-  }
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
-  void check() const {
-    if constexpr (requires { optimizer.check(); }) optimizer.check();
-    if constexpr (requires { policy.check(); }) policy.check();
-    turnover.check();
-  }
-
-  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
-  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
-  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
-  /// blocks but the groups keep all patterns.
-  void group_parameters(std::vector<parameter_group> by_name) {
-    parameter_groups by(model, std::move(by_name));
-    require_evolving(policy, model, by);
-    groups = std::move(by);
-    groups.fit_gradients(model, gradients);
-  }
-
-  /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
-  ///   seed   of random choices: dropout, which differs between micro-batches
-  template <element T>
-  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    return {ctx,           batch,
-            room,          nn::purpose::training,
-            key(seed),     std::uint64_t(progress.step),
-            scaling.scale, weight_gradients()};
-  }
-  template <element T>
-  nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
-  /// The pass of a step for a model whose element is not known.
-  nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
-    return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
-            scaling.scale, weight_gradients()};
-  }
-  /// The observer of weight gradients for a pass that is made by hand; none unless the policy needs gradients
-  /// of this backward.
-  nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
-
- private:
-  std::uint64_t key(std::uint64_t seed) const {
-    return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
-  }
-};
-
-/// A model and everything that changes together with it in training.
-template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern>
-struct training : any_training<Optimizer, Policy> {
-  Model& model;
-  typename Model::gradients& gradients;
-
-  /// Throws as any_training.
-  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
-           train::turnover replacing = {})
-      : any_training<Optimizer, Policy>(trained, by, patterns, replacing),
-        model(trained),
-        gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
-};
 
 /// Settings of one step.
 struct step_settings {
@@ -239,6 +134,15 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
 }
 
+/// Layers follow the weights and, unless it was skipped, the gradients of a step.
+template <class Optimizer, class Policy>
+void refresh_after(context& ctx, any_training<Optimizer, Policy>& t, step_report const& step) {
+  if (step.skipped)
+    t.model.refresh(ctx, t.progress.step);
+  else
+    t.model.refresh(ctx, t.progress.step, t.gradients);
+}
+
 /// A step: the work before and after its gradients, which `with_gradients` computes and uses.
 template <class Optimizer, class Policy>
 step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step_settings const& how,
@@ -256,11 +160,20 @@ step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
                             t.candidates, t.groups, t.keys, t.turnover);
-  if (report.skipped)
-    t.model.refresh(ctx, t.progress.step);
-  else
-    t.model.refresh(ctx, t.progress.step, t.gradients);
+  refresh_after(ctx, t, report);
   return report;
+}
+
+/// A step without an update of the pattern, after which layers have not yet refreshed.
+template <class Training, class Accumulate, class... Hooks>
+step_report unrefreshed_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                             Hooks&&... hooks) {
+  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
+                "a hook of the training step derives from train::step_hook");
+  token_loss loss = accumulate_all(ctx, t, how, accumulate);
+  (hooks.accumulated(ctx, t, loss), ...);
+  return use_gradients(ctx, t, how, loss,
+                       [&](function_ref<void()> update) { update_inside(ctx, t, update, hooks...); });
 }
 
 }  // namespace detail
@@ -269,13 +182,9 @@ step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step
 template <class Training, class Accumulate, class... Hooks>
 step_report gradient_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                           Hooks&&... hooks) {
-  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
-                "a hook of the training step derives from train::step_hook");
-  token_loss loss = detail::accumulate_all(ctx, t, how, accumulate);
-  (hooks.accumulated(ctx, t, loss), ...);
-  return detail::use_gradients(ctx, t, how, loss, [&](function_ref<void()> update) {
-    detail::update_inside(ctx, t, update, hooks...);
-  });
+  const step_report report = detail::unrefreshed_step(ctx, t, how, accumulate, hooks...);
+  detail::refresh_after(ctx, t, report);
+  return report;
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
@@ -291,7 +200,7 @@ template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
   return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
-    return gradient_step(ctx, t, how, watched, hooks...);
+    return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
   });
 }
 
