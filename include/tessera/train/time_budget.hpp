@@ -39,6 +39,26 @@ struct planned_run {
       1;  // steps up to an update that compute gradients of absent blocks, if the policy does
 };
 
+namespace detail {
+
+/// The steps that fit into a time, with as many updates and watched steps as planned, or one a step,
+/// whichever is less.
+TESSERA_COLD inline std::int64_t steps_that_fit(double seconds, planned_run const& planned, double step_time,
+                                                double update_time, double watching_time) {
+  const double updates = static_cast<double>(planned.updates),
+               watched = updates * static_cast<double>(planned.watched);
+  double steps = 1;
+  for (const bool each_evolves : {false, true})
+    for (const bool each_watched : {false, true})
+      steps = std::max(
+          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
+                  (each_watched ? 0 : watched * watching_time)) /
+                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace detail
+
 /// The number of steps that fit into a time, at least one. Trains for 5 % of the time, then restores the
 /// training as it was. Only the second half of these steps counts: the first half warms caches, and the small
 /// activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut below
@@ -96,17 +116,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   t.progress = earlier;
   t.scaling = scaling;
 
-  // As many updates and watched steps as planned, or one a step, whichever is less.
-  const double updates = static_cast<double>(planned.updates),
-               watched = updates * static_cast<double>(planned.watched);
-  double steps = 1;
-  for (const bool each_evolves : {false, true})
-    for (const bool each_watched : {false, true})
-      steps = std::max(
-          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
-                  (each_watched ? 0 : watched * watching_time)) /
-                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
-  return static_cast<std::int64_t>(steps);
+  return detail::steps_that_fit(seconds, planned, step_time, update_time, watching_time);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
