@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 #include <support/conflicts.hpp>
+#include <support/counting.hpp>
 #include <support/reference.hpp>
 #include <support/types.hpp>
 
@@ -103,6 +104,22 @@ TEST_CASE("token rows: a deep product, and one of many features, have the bits o
 #ifndef TESSERA_REDUCED_TYPES
   check<float, block_shape<1>>(160, 1100, 300, 0, 0.1);
 #endif
+}
+
+TEST_CASE("token rows: a product into rows does the work of one into panels, and says so") {
+  const auto w = support::random_matrix<float, block_shape<8>>(2100, 160, 0.2, 1);  // in two pieces
+  feature_vector<float> b(2100);
+  const both<float> x(160, 70, 0, 2);
+  both<float> y(2100, 70, 3, 3);
+  support::counting to_panels, to_rows;
+  context panels(to_panels), rows(to_rows);
+  run(panels, y.panels = gelu(w * x.panels + b));
+  run(rows, y.rows() = gelu(w * x.panels + b));
+  CHECK(y.different() == 0);
+  CHECK(to_panels.operations > 2100 * 70);
+  CHECK(to_rows.operations == to_panels.operations);
+  CHECK(to_rows.multiplies == to_panels.multiplies);
+  CHECK(to_rows.blocks == to_panels.blocks);
 }
 
 TEST_CASE("token rows: a copy between rows, panels and other elements is a statement") {

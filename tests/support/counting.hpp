@@ -14,6 +14,8 @@ namespace support {
 /// Does everything on one thread, and counts it: `counting work; context ctx(work);`
 struct counting {
   std::int64_t multiplies = 0;       // multiply-adds of products
+  std::int64_t operations = 0;       // elementwise arithmetic
+  std::int64_t blocks = 0;           // of products of weights in blocks, each once a task
   std::map<std::string, int> kinds;  // of steps: how many runs had one
 
   int concurrency() const { return 1; }
@@ -25,7 +27,10 @@ struct counting {
     for (tessera::exec::phase const& each : phases) {
       each.for_each_kind([&](char const* kind) { ++kinds[kind]; });
       for (int task = 0; task < each.tasks(); ++task) {
-        multiplies += each.describe(task).multiplies;
+        const tessera::exec::task_description its = each.describe(task);
+        multiplies += its.multiplies;
+        operations += its.operations;
+        for (tessera::exec::block_product const& product : its.products) blocks += product.blocks;
         each.compute(task, 0);
       }
     }

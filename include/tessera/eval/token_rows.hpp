@@ -113,6 +113,8 @@ template <class E, class Body> struct rows_body {
       of.describe(now, inner);
       for (touched_bytes const& bytes : inner.reads) read_once(d, bytes);
       d.multiplies += inner.multiplies;
+      d.operations += inner.operations;
+      d.products.insert(d.products.end(), inner.products.begin(), inner.products.end());
       d.write(part_of_rows<E>(rows, stride, t, f.first, f.last, tokens_of(t.index, tokens)));
     }
   }
