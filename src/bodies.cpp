@@ -58,9 +58,11 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/hugging_face.hpp>
+#include <tessera/train/interpolate.hpp>
 #include <tessera/train/kept_parameters.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/masking.hpp>
+#include <tessera/train/masters.hpp>
 #include <tessera/train/optimizers/moved_state.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>

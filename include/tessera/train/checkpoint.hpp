@@ -92,6 +92,7 @@ class checkpoint {
   /// parameters of a narrow model, which older ones have.
   void load(mutable_any_layer const& model, optimizer_state& optimizer,
             nn::mutable_parameter_list gradients) const;
+  friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
