@@ -189,6 +189,14 @@ TEST_CASE("pretrain: only the same run on the same text is resumed") {
   put(here.in(state), good_state);
   CHECK(shell(here.resume("a", "--until-tokens 0")).code == 0);
   CHECK(here.files("a").contains("dense/step-00000060/state.json"));
+  // Its losses are those of this end, not of the first one.
+  CHECK(shell(here.pretrain("b")).code == 0);
+  const auto losses = [&](std::string const& run) {
+    const std::string table = contents(here.in("runs/" + run + "/table.txt"));
+    const std::size_t at = table.find("validation loss at the end");
+    return table.substr(at, table.find('\n', at) - at);
+  };
+  CHECK(losses("a") == losses("b"));
 }
 
 TEST_CASE("pretrain: a full disk ends in code 1 and leaves earlier checkpoints alone") {

@@ -145,6 +145,7 @@ class training_run final : public train::program {
 
   void stepped(train::step_report const& report) {
     record_.recent += {report.loss * static_cast<double>(shown_.counted()), shown_.counted()};
+    record_.whole_loss.reset(), record_.next_right.reset();  // of an end that it went beyond
     train::progress const& now = training_->progress;
     if (report.changed.stored > 0) patterns_changed(now.step);
     if (evolves()) draw_patterns(now.step);
