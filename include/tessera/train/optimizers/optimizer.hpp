@@ -136,13 +136,16 @@ template <element T> class parameter_values {
   /// Of codes; its scales are array i + 1.
   scaled_values scaled(std::size_t i) { return {array_of<std::uint8_t>(i), array_of<float>(i + 1)}; }
 
-  /// The last statement of a step, or a run of its own: gives a narrow parameter its new values.
+  /// The last statement of a step, or a run of its own: gives a narrow parameter its new values. A step that
+  /// leaves it out is rounded behind it, in one more pass.
   rounding_statement rounded() {
+    is_rounded_ = true;
     if constexpr (std::is_same_v<T, float>)
       return {&parameter, parameter.is_narrow() ? &w : nullptr};
     else
       return {&parameter, nullptr};
   }
+  bool is_rounded() const { return is_rounded_ || !parameter.is_narrow(); }
 
  private:
   static feature_vector<T> vector_over(state_array& array) {
@@ -158,6 +161,7 @@ template <element T> class parameter_values {
     return arrays_[i];
   }
   std::span<state_array> arrays_;
+  bool is_rounded_ = false;
 };
 
 namespace detail {
@@ -250,6 +254,7 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     const auto step = [&]<class T>(T) {
       parameter_values<T> values(model[i], gradient, state.parameters[i]);
       optimizer.step(ctx, now, values);
+      if (!values.is_rounded()) run(ctx, values.rounded());
       if (model[i].tensor.is_matrix()) detail::clear_overhang(model[i].tensor, values.w.data());
     };
     gradient.element().is<float>() ? step(float()) : step(double());
