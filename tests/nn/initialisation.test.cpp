@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include <doctest/doctest.h>
 
 #include <tessera/core/block_shape.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/linear.hpp>
 #include <tessera/tensor/pattern_sources.hpp>
 
 namespace initialisation_test {
@@ -76,6 +78,52 @@ TEST_CASE("initialisation: what overhangs the matrix stays zero") {
 TEST_CASE("initialisation: a vector is refused") {
   feature_vector<float> bias(3);
   CHECK_THROWS_AS(initialise(bias, distribution::normal, 1, "some.bias"), shape_error);
+}
+
+/// A user's layer, whose `random` gives one of its vectors and its matrix numbers.
+struct own {
+  nn::linear<float, block_shape<4>> base{8, 8}, down{8, 8}, chosen{8, 8};
+  feature_vector<float> weight = feature_vector<float>(8), diagonal = weight, offset = weight;
+
+  own() {
+    for (int i = 0; i < 8; ++i) diagonal[i] = chosen.weight(i, i) = float(i + 1);
+  }
+  static void parts(auto& each, auto&... of) {
+    each.frozen("base", of.base...), each("down", of.down...), each("chosen", of.chosen...);
+    each("weight", of.weight...), each("diagonal", of.diagonal...), each("offset", of.offset...);
+  }
+};
+struct own_branches {
+  own qkv, out;
+  static void parts(auto& each, auto&... of) { each("qkv", of.qkv...), each("out", of.out...); }
+};
+struct own_model {
+  own_branches attention;
+  static void parts(auto& each, auto&... of) { each("attention", of.attention...); }
+};
+
+TEST_CASE("initialisation: of a transformer, all that its layers left at zero, and by their parts") {
+  own_model m;
+  nn::initialise_transformer(m, 8, 1);
+  auto const &qkv = m.attention.qkv, &out = m.attention.out;
+  dense_matrix<float> expected(8, 8);
+  const auto check = [&](auto const& layer, std::string const& name, double factor) {
+    INFO(name);
+    initialise(expected, distribution::normal, 1, name, 0.02, factor);
+    for (int i = 0; i < 8; ++i) CHECK(layer.weight(i, i) == expected(i, i));
+  };
+  check(qkv.base, "attention.qkv.base.weight", 1);
+  check(qkv.down, "attention.qkv.down.weight", 1);
+  check(out.base, "attention.out.base.weight", 0.25);
+  check(out.down, "attention.out.down.weight", 0.25);
+  for (int i = 0; i < 8; ++i) {
+    CHECK(out.chosen.weight(i, i) == float(i + 1));
+    CHECK(out.chosen.weight(i, (i + 1) % 8) == 0);
+    CHECK(out.diagonal[i] == float(i + 1));
+    CHECK(out.weight[i] == 1);
+    CHECK(out.offset[i] == 0);
+    CHECK(out.base.bias[i] == 0);
+  }
 }
 
 }  // namespace initialisation_test

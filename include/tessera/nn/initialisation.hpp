@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -34,10 +34,10 @@ enum class distribution { normal, truncated_normal, xavier, he };
 void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
                 double deviation = 0.02, double factor = 1);
 
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
-/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
-/// slimmable layers are 1.
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT, for every tensor that
+/// its layers left at zero: matrices, frozen ones, too, are normal or truncated normal with deviation 0.02;
+/// in the layers that end a residual branch (`attention.out` and `mlp.down` of a block) they are divided by
+/// √(2 layers); a vector called `weight`, a gain, is 1. All others stay as their layers made them.
 void initialise_transformer(mutable_parameter_list model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 
@@ -76,21 +76,34 @@ TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t
   });
 }
 
+namespace detail {
+
+inline bool is_zero(any_tensor const& tensor) {  // 0 of every element has the bits 0
+  std::byte const* const first = tensor.data();
+  const std::size_t bytes = tensor.size_bytes();
+  return bytes == 0 || (first[0] == std::byte() && std::equal(first + 1, first + bytes, first));
+}
+
+inline bool ends_residual_branch(std::string const& name) {
+  const std::string path = '.' + name;
+  return path.find(".attention.out.") != path.npos || path.find(".mlp.down.") != path.npos;
+}
+
+}  // namespace detail
+
 TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int64_t layers,
                                          std::uint64_t seed, distribution from, double deviation) {
-  const std::vector<std::string> names = model.names();
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    any_tensor& tensor = model[i].tensor;
-    const std::string_view name = names[i], last = name.substr(name.rfind('.') + 1);
-    if (tensor.is_matrix()) {
-      const bool ends_branch = name.ends_with(".out.weight") || name.ends_with(".down.weight");
+  const auto give_values = [&](any_tensor& tensor, std::string const& name) {
+    if (!detail::is_zero(tensor)) return;
+    if (tensor.is_matrix())
       initialise(tensor, from, seed, name, deviation,
-                 ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
-    } else {
-      const double value = last == "weight" || last == "coefficients" ? 1 : 0;
-      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), value));
-    }
-  }
+                 detail::ends_residual_branch(name) ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
+    else if (name == "weight" || name.ends_with(".weight"))
+      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), 1.0));
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) give_values(model[i].tensor, names[i]);
+  for (std::size_t i = 0; i < frozen.size(); ++i) give_values(model.frozen()[i].tensor, frozen[i]);
 }
 
 #endif

@@ -28,10 +28,13 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   parts, gradients, saved   as of every layer; `saved` is an empty struct if backward needs x alone
 /// How it is made:
 ///   size(out, in, density, bias)                 its model_size
-///   random(out, in, density, bias, seed, name)   zeros on a random pattern, whose key is the name of the
-///                                                weight in the model
+///   random(out, in, density, bias, seed, name)   a layer on a random pattern, whose key is the name of the
+///                                                weight in the model. Tensors that it leaves at zero, frozen
+///                                                ones, too, get their initial values from the model, see
+///                                                initialise_transformer: matrices random ones, vectors
+///                                                called `weight` 1. All others stay as they are
 ///   inputs(), outputs(features)                  in, and out
-///   plain()                                      the linear layer of W and b, which files of models fill
+/// For train::pretrained alone: plain(), the linear layer of W and b, which files of models fill.
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
 ///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in
@@ -45,19 +48,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>
-concept linear_like = requires(
-    Layer& layer, Layer const& l, panel_matrix<typename Layer::value_type> const& x,
-    destination<typename Layer::value_type> y, typename Layer::saved& s, typename Layer::saved const& filled,
-    typename Layer::gradients& g, pass<typename Layer::value_type> const& p, std::int64_t count,
-    double density, bias_term bias, std::uint64_t seed, parameter_name const& name) {
+concept linear_like = requires(Layer const& l, panel_matrix<typename Layer::value_type> const& x,
+                               destination<typename Layer::value_type> y, typename Layer::saved& s,
+                               typename Layer::saved const& filled, typename Layer::gradients& g,
+                               pass<typename Layer::value_type> const& p, std::int64_t count, double density,
+                               bias_term bias, std::uint64_t seed, parameter_name const& name) {
   typename Layer::block;
   requires detail::has_parts<Layer>;
   { Layer::size(count, count, density, bias) } -> std::same_as<model_size>;
   { Layer::random(count, count, density, bias, seed, name) } -> std::same_as<Layer>;
   { l.inputs() } -> std::same_as<std::int64_t>;
   { l.outputs(count) } -> std::same_as<std::int64_t>;
-  { layer.plain().weight(count, count) };
-  { layer.plain().bias[count] };
   { l.unfilled() } -> std::same_as<typename Layer::saved>;
   { l.prepare(x, s, p) } -> runnable;
   { l.value(x, filled) } -> expression;

@@ -178,6 +178,12 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   from.read(declare, settings.unused, [&] { model = nn::encoder<T, Block, Layer, Op>(c, 0); });
 }
 
+template <class Model>
+concept has_plain_layers = requires(Model model) {
+  model.blocks.layers[0].attention.qkv.plain();
+  model.blocks.layers[0].mlp.up.plain();
+};
+
 }  // namespace detail
 
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
@@ -193,9 +199,14 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 ///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
+  static_assert(detail::has_plain_layers<Model>,
+                "pretrained fills the linear layer of W and b that is in each layer of the model: "
+                "`auto& plain() { return base; }`");
   Model model;
-  auto from = detail::folder_of(folder, model);
-  detail::read_model(from, settings, model);
+  if constexpr (detail::has_plain_layers<Model>) {
+    auto from = detail::folder_of(folder, model);
+    detail::read_model(from, settings, model);
+  }
   if (settings.density < 1) prune(model, settings.density, settings.scope);
   model.config.density = settings.density;
   return model;
