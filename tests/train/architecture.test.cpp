@@ -271,7 +271,9 @@ TEST_CASE("architecture: another optimizer, policy, dropout or group of paramete
         ".model.embedding_dropout.rate is 0.1 in the checkpoint but 0.0 in this training");
   CHECK(refusal(train::rigl{}, 0.1, {{.names = "*.bias"}}) ==
         ".group.0.decay is 0.5 in the checkpoint but 1.0 in this training");
-  CHECK(refusal(train::rigl{}, 0.1, {}) == " has 2 of group, but this training has 0");
+  CHECK(refusal(train::rigl{}, 0.1, {}) == " has 1 parameter group, but this training has 0");
+  CHECK(refusal(train::rigl{}, 0.1, {same[0], {.names = "*.weight"}}) ==
+        " has 1 parameter group, but this training has 2");
 }
 
 TEST_CASE("architecture: a model of other N:M sparsity, or none, does not resume a checkpoint") {

@@ -49,8 +49,13 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
     const auto [list, number] = list_of(key);
     const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
     if (number < 0 || in_file == now) return;
-    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
-    written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
+    const bool groups = list == "group.";  // whose last is that of all other parameters, if there are any
+    const auto given = [&](std::int64_t length) { return groups && length > 0 ? length - 1 : length; };
+    const std::string name = list.empty() ? "of its layers"
+                             : groups     ? given(in_file) == 1 ? "parameter group" : "parameter groups"
+                                          : "of " + io::excerpt(list.substr(0, list.size() - 1));
+    written.fail(
+        message("has ", given(in_file), " ", name, ", but this ", owner, " has ", given(now), advice));
   };
   for (io::json_member const& setting : here) {
     const std::string now = io::to_text(setting.value);
@@ -59,10 +64,12 @@ TESSERA_COLD void require_settings(io::json_place const& written, io::json const
       lists_agree(setting.key);
       written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
     }
-    if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
-      written.at(setting.key)
-          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
-                        advice));
+    const std::string in_file = io::to_text(written.at(setting.key).value());
+    if (in_file == now) continue;
+    lists_agree(setting.key);
+    written.at(setting.key)
+        .fail(
+            message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner, advice));
   }
   for (io::json_member const& setting : there) {
     if (asked.find(setting.key)) continue;
