@@ -109,3 +109,38 @@ def page(results):
         if any(cells):
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def plots(results):
+    import figures
+
+    figure, (steps, losses) = figures.plt.subplots(1, 2, figsize=(9, 3.4))
+    ages = range(1, 201)
+    after = lambda beta, age: 1 - beta**age
+    curves = {
+        "zero": lambda a: after(0.9, a) / after(0.99, a) ** 0.5,
+        "mean": lambda a: after(0.9, a),
+        "age": lambda a: 1.0,
+        "smet": lambda a: min(a / 100, 1.0),
+    }
+    colours = dict(zip(curves, figures.COLOURS))
+    for name, curve in curves.items():
+        steps.plot(ages, [curve(a) for a in ages], color=colours[name], label=name)
+    steps.set_xlabel("steps since the block grew")
+    steps.set_ylabel("step, of the learning rate")
+    steps.set_ylim(0, 2.3)
+    steps.set_title("of a gradient that keeps its sign")
+    steps.legend()
+
+    blocks = sorted(BLOCKS)
+    shown = {"static": "#444444"} | {f"a tenth, {name}": colours[name] for name in MOMENTS}
+    for i, (name, colour) in enumerate(shown.items()):
+        for at, block in enumerate(blocks):
+            made = [r["loss"] for r in of_contestant(results, block, name)]
+            label = name if at == 0 else None
+            losses.plot([at + (i - 2) * 0.13] * len(made), made, "o", color=colour, markersize=4, label=label)
+    losses.set_xticks(range(len(blocks)), [f"{b}x{b}" for b in blocks])
+    losses.set_ylabel("validation loss")
+    losses.set_title(f"after {STEPS} steps of BERT-Tiny")
+    losses.legend(fontsize=7)
+    return {"newborn.svg": figure}

@@ -189,7 +189,7 @@ TEST_CASE("pretrain: only the same run on the same text is resumed") {
   put(here.in(state), good_state);
   CHECK(shell(here.resume("a", "--until-tokens 0")).code == 0);
   CHECK(here.files("a").contains("dense/step-00000060/state.json"));
-  // Its losses are those of this end, not of the first one.
+  // Its losses are of this end, not of the first one.
   CHECK(shell(here.pretrain("b")).code == 0);
   const auto losses = [&](std::string const& run) {
     const std::string table = contents(here.in("runs/" + run + "/table.txt"));
