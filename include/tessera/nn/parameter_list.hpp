@@ -94,11 +94,7 @@ class parameter_list {
   parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
       : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
   /// Of a layer whose type `walk` alone knows: train::any_layer.
-  TESSERA_COLD parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) {
-    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
-      (trained ? trained_ : frozen_).push_back(its);
-    });
-  }
+  parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) { list(); }
 
   std::size_t size() const { return trained_.size(); }
   any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
@@ -112,6 +108,12 @@ class parameter_list {
   std::string name(std::size_t number) const { return names()[number]; }
 
  protected:
+  TESSERA_COLD void list() {
+    trained_.clear(), frozen_.clear();
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
   TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
     std::vector<std::string> all;
     walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
@@ -138,6 +140,10 @@ class mutable_parameter_list : public parameter_list {
   any_parameter& operator[](std::size_t number) { return trained_[number]; }
   using parameter_list::frozen;
   std::span<any_parameter> frozen() { return frozen_; }
+
+  /// Lists the layer anew, in the memory of this list: a part that was assigned may have its tensors
+  /// elsewhere.
+  mutable_parameter_list& list_again() { return list(), *this; }
 };
 
 /// Throws shape_error, which begins with the operation, unless the other has as many stored values as the
@@ -154,13 +160,14 @@ TESSERA_COLD inline void require_alike(char const* operation, parameter_list con
 }
 
 /// Of parameters and of frozen tensors, which in gradients are measurements of a step.
-TESSERA_COLD inline void set_zero(mutable_parameter_list of) {
+TESSERA_COLD inline void set_zero(mutable_parameter_list& of) {
   const auto fill = [](any_tensor& tensor) {
     std::fill_n(tensor.data(), tensor.size_bytes(), std::byte());  // 0 of every element
   };
   for (std::size_t i = 0; i < of.size(); ++i) fill(of[i].tensor);
   for (any_parameter& each : of.frozen()) fill(each.tensor);
 }
+inline void set_zero(mutable_parameter_list&& of) { set_zero(of); }
 
 /// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
 /// that computes more in refresh, which is no part, has drop_refreshed().

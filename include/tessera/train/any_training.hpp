@@ -9,6 +9,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/machine.hpp>
+#include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/loss_scaling.hpp>
@@ -104,10 +105,16 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   /// of this backward.
   nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
 
+  /// The parameters and their gradients, listed anew in memory that is kept, so that a step allocates no
+  /// list.
+  nn::mutable_parameter_list& listed_model() { return model_.list_again(); }
+  nn::mutable_parameter_list& listed_gradients() { return gradients_.list_again(); }
+
  private:
   std::uint64_t key(std::uint64_t seed) const {
     return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
   }
+  nn::mutable_parameter_list model_ = model, gradients_ = gradients;
 };
 
 /// A model and everything that changes together with it in training.

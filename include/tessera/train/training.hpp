@@ -86,7 +86,7 @@ token_loss accumulate_all(context& ctx, any_training<Optimizer, Policy>& t, step
   if (how.micro_batches < 1)
     throw option_error(message("[train] micro_batches is ", how.micro_batches, ": it must be at least 1"));
   t.trained_on = ctx.runs_on();
-  nn::set_zero(t.gradients);
+  nn::set_zero(t.listed_gradients());
   token_loss loss{0, 0, t.scaling.scale};
   for (int i = 0; i < how.micro_batches; ++i) {
     t.micro_batch = i;
@@ -114,9 +114,10 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.progress.step == 0) require_initialised(t.model, t.gradients);
-  if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
-  gradient_size size = measure(ctx, t.gradients, t.groups);
+  nn::mutable_parameter_list const& gradients = t.listed_gradients();
+  if (t.progress.step == 0) require_initialised(t.model, gradients);
+  if (t.candidates.watching()) t.candidates.require_seen(gradients, t.groups);
+  gradient_size size = measure(ctx, gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
@@ -125,7 +126,7 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
     require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
     around([&] {
-      update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
+      update_parameters(ctx, t.optimizer, t.listed_model(), t.listed_gradients(), t.state, how.rate,
                         clipping_factor(size.norm, how.clip) / divisor, t.groups);
     });
     t.scaling.succeeded();

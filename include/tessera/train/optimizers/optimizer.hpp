@@ -236,7 +236,7 @@ double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool 
 /// `gradient_scale` applies clipping and the mean over tokens, without another pass over the gradients.
 /// Throws shape_error if gradients or state do not fit the model.
 template <class Optimizer>
-void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
+void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list& model,
                        nn::parameter_list const& gradients, optimizer_state& state, double rate,
                        double gradient_scale = 1, parameter_groups const& groups = {}) {
   static_assert(
@@ -260,6 +260,12 @@ void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_par
     gradient.element().is<float>() ? step(float()) : step(double());
   }
   state.updates = number;
+}
+template <class Optimizer>
+void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list&& model,
+                       nn::parameter_list const& gradients, optimizer_state& state, double rate,
+                       double gradient_scale = 1, parameter_groups const& groups = {}) {
+  update_parameters(ctx, optimizer, model, gradients, state, rate, gradient_scale, groups);
 }
 
 namespace detail {
