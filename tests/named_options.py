@@ -14,6 +14,7 @@ TABLES = {
     "pretrain": ("pretrain/settings.hpp", "settings_table"), "generate": ("pretrain/reader_settings.hpp", "sampling_table"),
     "fill_mask": ("pretrain/reader_settings.hpp", "filling_table"),
     "freeze": ("pretrain/reader_settings.hpp", "freezing_table"),
+    "interpolate": ("pretrain/reader_settings.hpp", "interpolation_table"),
     "finetune": ("pretrain/reader_settings.hpp", "finetune_table"), "mnist": ("mnist/settings.hpp", "table"),
     "ipu": ("ipu/settings.hpp", "table"), "advise": ("advise/advise.cpp", "options"),
 }

@@ -31,4 +31,6 @@ check "sweep" $ipu sw
 check "--sizes" $ipu sweep --si
 check "" $ipu plan --si
 check "dense" $ipu plan --mode de
+check "--points" $build/pretrain/interpolate runs/a runs/b --po
 check "pretrain" "$project/dev" pre
+check "interpolate" "$project/dev" int

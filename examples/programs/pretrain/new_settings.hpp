@@ -47,6 +47,16 @@ inline void require_same_model(settings const& earlier, settings const& s) {
                  tessera::io::to_text(*now.find(name)) + ", which would be another model; leave it out");
 }
 
+/// Throws option_error unless a run that branches off another is the same training, but for the order of its
+/// data.
+inline void require_same_training(settings const& earlier, settings const& s) {
+  settings same = earlier;
+  same.data_seed = s.data_seed, same.only = s.only;
+  same.from = s.from, same.branch = s.branch, same.densify = s.densify;
+  same.name = s.name, same.initial_pattern = s.initial_pattern;
+  require_unchanged(settings_table(), same, s);
+}
+
 /// Throws option_error for options that each say with which settings a run begins.
 inline void require_one_beginning(settings const& s, std::vector<given_option> const& given) {
   const auto says = [&](const char* name) { return is_said(given, name); };
@@ -85,13 +95,15 @@ inline settings begun_settings(settings const& asked, std::vector<given_option> 
   const settings earlier = s;
   if (begins_from) {
     s.name.clear(), s.initial_pattern = "random";  // the other run has patterns
-    s.densify = false;
+    s.densify = false, s.branch = 0;
+    if (asked.branch > 0) s.until_loss = 0, s.until_tokens = 0;  // where the other one ended
   }
   if (begins_from && says("preset"))
     refuse("--preset", "has no meaning with --from, which has a model; leave it out");
   assign(settings_table(), s, given);
   if (begins_from) {
     require_same_model(earlier, s);
+    if (s.branch > 0) require_same_training(earlier, s);
     s.from = std::filesystem::absolute(s.from).string();
   }
   return s;
@@ -112,6 +124,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
                                                  : nullptr;
     if (where) refuse_if_said(name, where, "leave one of them out");
   }
+  if (s.branch > 0 && (s.densify || !says("from")))
+    refuse("--branch", s.densify ? "goes on with a training, and --densify begins one; leave one of them out"
+                                 : "goes on with a checkpoint of another run: say --from, too");
   if (s.densify && !(says("from") && s.only == "dense"))
     refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
   for (const char* name : {"mask-share", "mask", "next-sentence"})

@@ -66,6 +66,19 @@ std::uint64_t checkpoint_hash(std::string const& folder) {
 /// The kind of model in --from with which one of a new run begins.
 std::string origin_name(settings const& s, variant const& v) { return s.densify ? "sparse" : v.name; }
 
+/// The checkpoint in --from with which a model of a new run begins.
+std::string find_origin(settings const& s, variant const& v) {
+  const std::string folder = s.from + "/" + origin_name(s, v);
+  if (s.branch == 0) return find_checkpoint(folder);
+  std::string steps;
+  for (const std::int64_t step : train::checkpoint_steps(folder)) {
+    if (step == s.branch) return train::checkpoint_folder(folder, step);
+    steps += (steps.empty() ? "" : ", ") + std::to_string(step);
+  }
+  refuse("--branch", folder + " has no checkpoint of step " + std::to_string(s.branch) + ", but of " + steps +
+                         "; --checkpoint-every and --keep say which a run keeps");
+}
+
 /// Writes the sparse model of the run in --from, with all blocks, into the folder of a new run, and returns
 /// where. A dense matrix in a checkpoint has no blocks: a model of any block size reads it.
 std::string write_densified(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
@@ -84,8 +97,7 @@ std::string write_densified(settings const& s, std::filesystem::path const& run,
 void write_origins(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
   tessera::io::json origins = tessera::io::json::object{};
   for (variant const& v : variants_of(s)) {
-    const std::string folder =
-        s.densify ? write_densified(s, run, ctx) : find_checkpoint(s.from + "/" + v.name);
+    const std::string folder = s.densify ? write_densified(s, run, ctx) : find_origin(s, v);
     origins[v.name] = tessera::io::json::object{{"checkpoint", folder}, {"hash", checkpoint_hash(folder)}};
   }
   tessera::io::write_atomically((run / "from.json").string(), tessera::io::to_text(origins, 1) + "\n");
@@ -103,11 +115,18 @@ std::string origin_of(std::filesystem::path const& run, variant const& v) {
   return folder;
 }
 
-/// Throws unless a checkpoint is whole, and of the kind of model with which a variant begins.
-void require_origin(settings const& s, variant const& v, std::string const& folder) {
+/// Throws unless a checkpoint is whole, and of the kind of model with which a variant begins; with --branch
+/// also unless its training goes on, on this text.
+void require_origin(run_origin const& now, variant const& v, std::string const& folder) {
+  settings const& s = now.asked;
   const train::checkpoint from(folder);
-  const auto kind = program_of(from, folder).at("record").at("variant");
+  const auto program = program_of(from, folder);
+  const auto kind = program.at("record").at("variant");
   if (kind.as_string() != origin_name(s, v)) kind.fail("should be \"" + origin_name(s, v) + "\"");
+  if (s.branch > 0 && program.at("record").at("steps").as_integer() <= s.branch)
+    refuse("--branch", std::to_string(s.branch) + " is the last step of the run of --from");
+  if (s.branch > 0 && read_origin(program, folder).text_hash != now.text_hash)
+    refuse("--branch", folder + " was trained on another text; go on with the text as it was");
   from.require_whole();
 }
 
@@ -124,10 +143,7 @@ bool any_checkpoint(settings const& s, std::string const& run) {
 }
 
 token_text read_text(settings const& s, std::string const& resumed) {
-  const corpus text = s.text.empty()
-                          ? read_repository(TESSERA_SOURCE_DIR)
-                          : read_files(s.text, level_of(s),
-                                       s.documents == "files" ? documents::files : documents::blank_lines);
+  const corpus text = corpus_of(s);
   const vocabulary symbols =
       s.from.empty()
           ? vocabulary_for(text, level_of(s), static_cast<std::size_t>(s.vocabulary), s.vocabulary_file)
@@ -205,13 +221,12 @@ void require_progress(run_origin const& origin, std::filesystem::path const& run
     if (const auto newest = find_progress(origin, v.name, run).from)
       newest->require_whole();
     else if (std::filesystem::exists(run / "from.json"))
-      require_origin(origin.asked, v, origin_of(run, v));
+      require_origin(origin, v, origin_of(run, v));
 }
 
 /// Throws the error that would keep a variant of a new run from beginning with the run in --from.
-void require_origins(settings const& s) {
-  for (variant const& v : variants_of(s))
-    require_origin(s, v, find_checkpoint(s.from + "/" + origin_name(s, v)));
+void require_origins(run_origin const& origin) {
+  for (variant const& v : variants_of(origin.asked)) require_origin(origin, v, find_origin(origin.asked, v));
 }
 
 /// Trains one variant, from the beginning or from its last checkpoint; nothing if a signal ended it, which is
@@ -222,6 +237,11 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   const std::string folder = (run / v.name).string();
   auto [from, earlier] = find_progress(origin, v.name, run);
 
+  if (!from && origin.asked.branch > 0) {
+    const std::string branched = origin_of(run, v);
+    from.emplace(branched);
+    earlier = read_record(program_of(*from, branched).at("record"));
+  }
   training_run training(origin, v, text, folder, ctx, sole_writer);
   if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
   if (from)
@@ -329,7 +349,7 @@ int command(string_list const& arguments, std::string const& typed) {
     if (!resumed.empty())
       require_progress(origin, folder_named(resumed));
     else if (!s.from.empty())
-      require_origins(s);
+      require_origins(origin);
     return 0;
   }
   // Before the training: a text may have more n-grams than there is memory for.

@@ -7,7 +7,8 @@
 #include "../common/options.hpp"
 #include "settings.hpp"
 
-// What the programs that read a checkpoint can be told: generate, fill_mask, freeze and finetune.
+// What the programs that read a checkpoint can be told: generate, fill_mask, freeze, interpolate and
+// finetune.
 
 namespace pretrain {
 
@@ -74,6 +75,30 @@ inline option_table<freezing_settings> const& freezing_table() {
   return table;
 }
 
+/// All that the program that interpolates can be told.
+struct interpolation_settings {
+  string_list checkpoint, text;
+  int points = 11, threads = 0;
+  std::string out;
+  bool help = false;
+};
+
+inline option_table<interpolation_settings> const& interpolation_table() {
+  using s = interpolation_settings;
+  static const option_table<interpolation_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR",
+         "the ends of the line: two folders of runs, or of checkpoints; named first, they need no "
+         "--checkpoint"},
+        {"points", &s::points, "[2, 10001]", "of the line, evenly spaced, with its ends"},
+        {"text", &s::text, "FILE", "the text of both runs, where it is now; without, where it was"},
+        {"out", &s::out, "DIR",
+         "where to write loss.csv, loss.svg and summary.json; without, they are not kept"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
 /// All that the program that fine-tunes can be told.
 struct finetune_settings {
   std::string checkpoint, train, validation, out;
@@ -136,6 +161,17 @@ inline freezing_settings new_freezing_settings(string_list const& arguments) {
   if (s.help) return s;
   require_checkpoint(s.checkpoint);
   require_said("out", s.out, "the folder to write");
+  return s;
+}
+
+/// The settings of the program that interpolates. The first words are checkpoints.
+inline interpolation_settings new_interpolation_settings(string_list arguments) {
+  if (!arguments.empty() && !arguments[0].starts_with("-"))
+    arguments.insert(arguments.begin(), "--checkpoint");
+  interpolation_settings s;
+  assign(interpolation_table(), s, read_arguments(interpolation_table(), arguments));
+  if (!s.help && s.checkpoint.size() != 2)
+    refuse("--checkpoint", "takes two, the ends of a line, not " + std::to_string(s.checkpoint.size()));
   return s;
 }
 

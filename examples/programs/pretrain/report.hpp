@@ -171,11 +171,7 @@ inline std::string report(settings const& s, std::vector<run_record> const& runs
   const bool masks = objective_of(s) == objective::masked_token;
   std::string all = aligned(comparison(s, runs, text));
   all +=
-      "\nLosses in nats per " +
-      std::string(masks               ? "masked token"
-                  : s.level == "byte" ? "byte"
-                  : s.level == "char" ? "character"
-                                      : "token") +
+      "\nLosses in nats per " + unit_of_loss(s) +
       ", at the end over the whole validation text, before over a fixed sample of it.\nMultiply-adds of the "
       "weights, forward.\n";
   if (runs.size() > 1)

@@ -232,6 +232,20 @@ inline objective objective_of(settings const& s) {
   return s.model == "bert" ? objective::masked_token : objective::next_token;
 }
 
+/// What a loss is counted for.
+inline std::string unit_of_loss(settings const& s) {
+  return objective_of(s) == objective::masked_token ? "masked token"
+         : s.level == "byte"                        ? "byte"
+         : s.level == "char"                        ? "character"
+                                                    : "token";
+}
+
+/// The text of a run: its files, or else the project's own.
+inline corpus corpus_of(settings const& s) {
+  if (s.text.empty()) return read_repository(TESSERA_SOURCE_DIR);
+  return read_files(s.text, level_of(s), s.documents == "files" ? documents::files : documents::blank_lines);
+}
+
 /// How a model is shown a part of a text.
 ///   ends   of the documents in `tokens`
 inline window_text windows_of(settings const& s, std::span<token const> tokens,

@@ -53,7 +53,7 @@ struct settings {
   double momentum = 0.9, weight_decay = 0.1, clip = 1, mask_share = 0.15;
   std::string mask = "words", decay = "cosine";
   bool next_sentence = false;
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 1, data_seed = 0;
 
   std::string out = "runs", name;
   int eval_every = 0, checkpoint_every = 0, keep = 2, frames = 0;
@@ -61,6 +61,7 @@ struct settings {
   bool quiet = false, tensorboard = false;
 
   std::string from, config, resume;
+  int branch = 0;
   bool densify = false;
   bool dry_run = false, help = false;
 };
@@ -173,7 +174,9 @@ inline option_table<settings> const& settings_table() {
         {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},
         {"next-sentence", &s::next_sentence, "",
          "a masked model also says whether one half of a sequence follows the other in its document"},
-        {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
+        {"seed", &s::seed, "[0, inf)", "decides all that is random"},
+        {"data-seed", &s::data_seed, "[0, inf)",
+         "decides the order of the data, and dropout, in the place of --seed; 0: --seed does"}}},
       {"Running",
        {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use", session},
         {"recompute", &s::recompute, "[0, 1000]",
@@ -190,6 +193,10 @@ inline option_table<settings> const& settings_table() {
         {"from", &s::from, "DIR",
          "begin with the weights, patterns, vocabulary and settings of the run in this folder; the other "
          "options override settings that leave the model as it is"},
+        {"branch", &s::branch, "[0, 2e9]",
+         "with --from: go on with its checkpoint of this step, as --resume would, in the order of the data "
+         "of "
+         "another --data-seed (Frankle et al. 2020); 0: begin a new training"},
         {"densify", &s::densify, "",
          "with --from and --only dense: begin with the weights of its sparse model, and zeros in the absent "
          "blocks (SPDF, Thangarasa et al. 2023)"},
@@ -215,6 +222,9 @@ inline option_table<settings> const& settings_table() {
 inline bool begins_dense(settings const& s) {
   return s.policy == "gradual" && !s.static_pattern && s.updates > 0;
 }
+
+/// The seed of the order of the data, and of dropout.
+inline std::uint64_t seed_of_data(settings const& s) { return s.data_seed > 0 ? s.data_seed : s.seed; }
 
 /// Throws option_error if --threads asks for more than this process may use.
 inline void check_threads(int asked, int available) {

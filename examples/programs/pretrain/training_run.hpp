@@ -135,8 +135,9 @@ class training_run final : public train::program {
   window_text validation_part() const { return part_of(text_.validation, text_.validation_ends); }
 
   train::token_loss accumulate(std::int64_t step, int) {
-    windows_.sample(asked().seed, static_cast<std::uint64_t>(step), asked().batch, shown_);
-    return train::learn(model_.ctx, *model_.network, *training_, shown_, asked().seed);
+    const std::uint64_t seed = seed_of_data(asked());
+    windows_.sample(seed, static_cast<std::uint64_t>(step), asked().batch, shown_);
+    return train::learn(model_.ctx, *model_.network, *training_, shown_, seed);
   }
 
   train::token_loss evaluate() {
