@@ -44,6 +44,25 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
   CHECK(count == 6);
 }
 
+TEST_CASE("mnist: with Top-KAST and edge-popup a network learns that computes with a part of its blocks") {
+  const scratch_folder here;
+  const std::string file = here / "results.jsonl";
+  for (auto const& [policy, stored] : {std::pair<std::string, std::string>("top-kast --updates 9", "20"),
+                                       {"top-kast --updates 9 --stored 0.5", "50"},
+                                       {"edge-popup", "100"},
+                                       {"edge-popup --stored 0.4", "40"}}) {
+    const auto [code, text] = shell(quick + ("--policy " + policy + " --json " + file));
+    INFO(text);
+    CHECK(code == 0);
+    CHECK(text.find("with 26620 weights; " + stored + " % of the blocks stored") != std::string::npos);
+  }
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const auto document = tessera::io::parse_json(line, file);
+    CHECK(tessera::io::json_place(document, file).at("test_accuracy").as_number() > 0.5);
+  }
+}
+
 TEST_CASE("mnist: patterns of the first weights, by magnitude, SNIP, GraSP and SynFlow") {
   for (std::string const initial : {"magnitude", "snip", "grasp", "synflow"}) {
     const auto [code, text] = shell(quick + ("--policy static --initial " + initial));
@@ -113,7 +132,9 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--density 0.00001 --hidden 30", "keeps none of the 23520 blocks of 30 x 784 weights");
   refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
   refused("--policy best",
-          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual");
+          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual|top-kast|"
+          "edge-popup");
+  refused("--policy top-kast --stored 0.05", "[--stored] must be at least --density");
   refused("--block 3", "[--block] '3' is not one of 1|4|8|16");
   refused("--tickets 2 --policy rigl",
           "[--policy] has no meaning with --tickets, which begins dense and prunes after each round");
@@ -132,6 +153,11 @@ TEST_CASE("mnist: options that would change nothing are refused, even if they sa
                                     "decay cosine --policy gradual",
                                     "decay cosine --policy deep-r",
                                     "updates 1 --policy static",
+                                    "updates 1 --policy edge-popup",
+                                    "stored 0 --policy rigl",
+                                    "initial random --policy top-kast",
+                                    "densities uniform --policy edge-popup",
+                                    "decay cosine --policy top-kast",
                                     "block 1 --policy dense",
                                     "density 0.1 --policy dense",
                                     "pixels rows --policy dense",

@@ -19,13 +19,16 @@
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/json.hpp>
+#include <tessera/nn/edge_popup.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/top_kast.hpp>
 #include <tessera/tensor/densities.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/classification.hpp>
 #include <tessera/train/loop.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
+#include <tessera/train/sparsity/penalties.hpp>
 #include <tessera/train/sparsity/scores/lottery_ticket.hpp>
 #include <tessera/train/sparsity/scores/prune.hpp>
 #include <tessera/train/sparsity/scores/saliency.hpp>
@@ -121,15 +124,17 @@ template <class Block> network<Block> initial_network(settings const& s) {
   std::int64_t features = digits::pixels;
   const auto layer = [&](nn::parameter_name const& name, std::int64_t out, double density) {
     const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
-    const double kept = s.policy == "gradual" ? s.density : density;
+    const double kept = s.policy == "gradual" || shows_part(s) ? s.density : density;
     if (kept * blocks < 0.5)
       programs::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
                                             features, " weights; ", 1 / blocks, " keeps one"));
     auto made =
         nn::linear<float, Block>::random(out, features, density, nn::bias_term::present, s.seed, name);
-    // The deviation of PyTorch's default, uniform within ±1/√features.
+    // The deviation of PyTorch's default, uniform within ±1/√features; of weights that stay random that of
+    // the scaled Kaiming normal distribution (Ramanujan et al. 2020, §4).
     nn::initialise(made.weight, nn::distribution::normal, s.seed, name.child("weight").key(),
-                   1 / std::sqrt(3.0 * double(features)));
+                   s.policy == "edge-popup" ? std::sqrt(2 / (s.density * double(features)))
+                                            : 1 / std::sqrt(3.0 * double(features)));
     features = out;
     return made;
   };
@@ -141,7 +146,7 @@ template <class Block> network<Block> initial_network(settings const& s) {
   std::vector<matrix_shape> shapes;
   for (const int out : sizes) shapes.push_back({out, shapes.empty() ? digits::pixels : shapes.back().rows});
   shapes.push_back({classes, shapes.back().rows});
-  std::vector<double> densities(shapes.size(), s.density);
+  std::vector<double> densities(shapes.size(), stored_share(s));
   if (begins_dense(s))
     densities.assign(shapes.size(), 1);
   else if (s.densities == "erdos-renyi")
@@ -193,6 +198,19 @@ struct dropping_rate {
   }
 };
 
+/// The number of weights with which a network computes.
+template <class Network> std::int64_t weights_of(Network const& net) {
+  if constexpr (requires { net.visible; }) {
+    return weights_of(net.visible);
+  } else {
+    std::int64_t weights = 0;
+    nn::for_each_parameter(net, [&](nn::parameter_name const&, auto const& parameter) {
+      if constexpr (nn::is_matrix<decltype(parameter)>) weights += parameter.live();
+    });
+    return weights;
+  }
+}
+
 /// The images of a run, and its steps.
 struct lesson {
   examples known, unseen;
@@ -222,10 +240,11 @@ struct lesson {
 };
 
 /// Trains a network from step `first` to the end, and tests it.
+///   net     a network, or a layer that shows a part of it
 ///   early   if there is one, becomes the network after step s.rewind
-template <class Block, class Optimizer>
-io::json trained(context& ctx, settings const& s, lesson const& of, network<Block>& net, Optimizer optimizer,
-                 std::string const& title, std::int64_t first = 0, network<Block>* early = nullptr) {
+template <class Network, class Optimizer>
+io::json trained(context& ctx, settings const& s, lesson const& of, Network& net, Optimizer optimizer,
+                 std::string const& title, std::int64_t first = 0, Network* early = nullptr) {
   train::training t(net, optimizer, policy_of(s, of.steps_of_epoch, of.steps));
   t.progress.step = first;
   if (early && s.rewind == 0) *early = net;
@@ -247,19 +266,18 @@ io::json trained(context& ctx, settings const& s, lesson const& of, network<Bloc
   task.on_evaluation = [&](double, double accuracy) {
     curve.push_back(io::json::array{t.progress.step, accuracy});
   };
-  train::run_training(
-      ctx, t,
-      {.steps = of.steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * of.steps_of_epoch},
-      dropping_rate{s.rate, s.drop_every}, task);
+  const train::loop_settings how{
+      .steps = of.steps, .evaluate_every = std::max<std::int64_t>(1, s.epochs / 10) * of.steps_of_epoch};
+  const dropping_rate rates{s.rate, s.drop_every};
+  if constexpr (nn::is_top_kast<Network>)  // it decays weights by its own rule
+    train::run_training(ctx, t, how, rates, task, train::exploration_penalty(s.weight_decay / 2));
+  else
+    train::run_training(ctx, t, how, rates, task);
   const double validation = task.accuracy();
   const train::labelled_set unseen = of.unseen.part(0, std::ssize(of.unseen.labels));
   train::classification test(ctx, t, unseen, unseen, {.batch = std::min<std::int64_t>(1000, unseen.count())});
   test.evaluate();
-  std::int64_t weights = 0;
-  nn::for_each_parameter(net, [&](nn::parameter_name const&, auto const& parameter) {
-    if constexpr (nn::is_matrix<decltype(parameter)>) weights += parameter.live();
-  });
-  return io::json::object{{"weights", weights},
+  return io::json::object{{"weights", weights_of(net)},
                           {"steps", of.steps},
                           {"seconds_per_step", t.progress.seconds / double(of.steps - first)},
                           {"updates", updates},
@@ -321,15 +339,27 @@ template <class Block, class Optimizer> io::json result_of(settings const& s, Op
   if (s.tickets > 0) return tickets<Block>(ctx, s, of, optimizer);
   network<Block> net = initial_network<Block>(s);
   if (s.initial != "random") prune_initial(ctx, s, net, of.training_set());
-  io::json result = trained(ctx, s, of, net, optimizer, s.policy);
+  io::json result;
+  if (s.policy == "top-kast") {
+    nn::top_kast<float, network<Block>> part(std::move(net), s.density,
+                                             std::max<std::int64_t>(1, of.steps_of_epoch / s.updates));
+    result = trained(ctx, s, of, part, optimizer, s.policy);
+  } else if (s.policy == "edge-popup") {
+    nn::edge_popup<float, network<Block>> part(std::move(net), s.density, s.seed);
+    result = trained(ctx, s, of, part, optimizer, s.policy);
+  } else {
+    result = trained(ctx, s, of, net, optimizer, s.policy);
+  }
   const io::json_place place(result, "result");
   const auto number = [&](const char* name) { return static_cast<long long>(place.at(name).as_integer()); };
-  std::printf(
-      "%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks tried in %lld "
-      "update%s\n",
-      s.policy.c_str(), 100 * place.at("test_accuracy").as_number(), number("weights"),
-      100 * place.at("explored").as_number(), number("updates"), number("updates") == 1 ? "" : "s");
-  if (number("updates") == 0 && s.policy != "dense" && s.policy != "static")
+  std::printf("%s: %.2f %% of the test images right, with %lld weights; %.0f %% of the blocks ",
+              s.policy.c_str(), 100 * place.at("test_accuracy").as_number(), number("weights"),
+              100 * place.at("explored").as_number());
+  if (shows_part(s))
+    std::printf("stored\n");
+  else
+    std::printf("tried in %lld update%s\n", number("updates"), number("updates") == 1 ? "" : "s");
+  if (number("updates") == 0 && s.policy != "dense" && s.policy != "static" && !shows_part(s))
     std::fprintf(
         stderr,
         "note: no update of the pattern was due in these %lld steps: say more --updates or --epochs\n",
@@ -389,10 +419,11 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.policy == "dense") s.block = 16;  // the fastest
   if ((s.policy == "set" || s.policy == "deep-r") && !is_said(given, "decay")) s.decay = "constant";
   if (!s.json.empty()) require_writable(s.json);
+  const double decay = s.policy == "top-kast" ? 0 : s.weight_decay;  // which has its own
   io::json result = programs::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
-    return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = s.weight_decay,
+    return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = decay,
                                                                  .lookahead = train::lookahead::nesterov})
-                                : result_of<Block>(s, train::adamw{.weight_decay = s.weight_decay});
+                                : result_of<Block>(s, train::adamw{.weight_decay = decay});
   });
   io::json::object& all = *result.get_if<io::json::object>();
   all.insert(all.begin(), {"settings", programs::to_json(table(), s)});

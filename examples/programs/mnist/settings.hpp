@@ -21,7 +21,7 @@ struct settings {
   std::string densities = "uniform", last = "sparse", initial = "random", pixels = "rows";
 
   std::string policy = "snfs", decay = "cosine";
-  double fraction = 0.5;
+  double fraction = 0.5, stored = 0;
   int updates = 1;
 
   int tickets = 0, rewind = 0;
@@ -57,16 +57,22 @@ inline programs::option_table<settings> const& table() {
          "(Lee "
          "et al. 2019), GraSP (Wang et al. 2020) or SynFlow (Tanaka et al. 2020), which share out the "
          "density"},
-        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|deep-r|gradual",
+        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|deep-r|gradual|top-kast|edge-popup",
          "no sparsity; the first pattern is kept; blocks of least norm give way to random ones (Dietrich et "
          "al. "
          "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
-         "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017)"},
+         "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017); the "
+         "largest of more blocks that are trained (Top-KAST, Jayakumar et al. 2020); those of random weights "
+         "whose trained scores are greatest (Ramanujan et al. 2020)"},
         {"fraction", &s::fraction, "[0, 1]",
          "share of the blocks that the first update replaces; 0.3 in the papers of set and rigl"},
         {"decay", &s::decay, "cosine|linear|constant",
          "of this share; without this option that of set and deep-r stays"},
-        {"updates", &s::updates, "[1, 1000]", "in an epoch"}}},
+        {"updates", &s::updates, "[1, 1000]", "in an epoch"},
+        {"stored", &s::stored, "[0, 1]",
+         "share of the blocks that top-kast trains, or of edge-popup's random ones, among which --density "
+         "are "
+         "chosen; 0: twice --density, or all"}}},
       {"Lottery tickets",
        {{"tickets", &s::tickets, "[0, 1000]",
          "in the place of a policy: rounds of training from dense weights, of pruning, and of putting what "
@@ -96,6 +102,16 @@ inline programs::option_table<settings> const& table() {
   return rows;
 }
 
+/// Whether a network computes with a part of the blocks that it stores.
+inline bool shows_part(settings const& s) { return s.policy == "top-kast" || s.policy == "edge-popup"; }
+
+/// The share of the blocks that the first network stores.
+inline double stored_share(settings const& s) {
+  if (!shows_part(s)) return s.density;
+  if (s.stored > 0) return s.stored;
+  return s.policy == "top-kast" ? std::min(1.0, 2 * s.density) : 1;
+}
+
 /// Throws option_error for an option that was given and would change nothing.
 inline void require_effect(settings const& s, std::vector<programs::given_option> const& given) {
   using names = std::initializer_list<const char*>;
@@ -121,6 +137,14 @@ inline void require_effect(settings const& s, std::vector<programs::given_option
     without_meaning({"densities", "last", "initial"}, policy + ", which prunes all matrices while it trains");
   if (s.policy == "gradual") without_meaning({"fraction", "decay"}, policy);
   if (s.policy == "deep-r") without_meaning({"decay"}, policy);
+  if (!shows_part(s)) without_meaning({"stored"}, policy);
+  if (shows_part(s))
+    without_meaning({"densities", "last", "initial", "fraction", "decay"},
+                    policy + ", which chooses a share of the blocks of each matrix");
+  if (s.policy == "edge-popup") without_meaning({"updates"}, policy + ", which chooses at each step");
+  if (s.density > stored_share(s))
+    programs::refuse("--stored",
+                     "must be at least --density, the share of the blocks that " + policy + " computes with");
   if (s.initial != "random")
     without_meaning({"densities", "last"}, "--initial " + s.initial + ", which prunes all matrices");
   if (s.pixels == "tiles" && s.block == 1)
