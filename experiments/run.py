@@ -7,10 +7,12 @@ plots anew. It can be ended at any time, and goes on where it was, also on anoth
 An experiment is a module beside this file:
   TITLE           of its page
   PROGRAM         of examples/programs that makes a run: `mnist` or `pretrain`
-  runs(quick)     a dict {name of the run: its arguments}; the quick ones are a few seconds each
-  page(results)   the text of the page, from {name of the run: its result}, which is what `mnist --json` writes, or the
+  runs(quick)     a dict {name of the run: its arguments}; the quick ones are a few seconds each. A run of several
+                  programs is a list of commands, each with a program of that folder first; FOLDER stands for a folder
+                  of the run, and the last one has the result
+  page(results)   the text of the page, from {name of the run: its result}, which is what `mnist --json` writes, the
                   model of `pretrain`'s summary.json with "curve": [step, training loss, validation loss] of all
-                  evaluations
+                  evaluations, or the summary.json of `interpolate`
   plots(results)  if it has any, {file name: figure of Matplotlib}
 One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
 timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
@@ -95,11 +97,18 @@ def pretrain_result(folder):
     return model
 
 
+def line_result(folder):
+    """Without the names of checkpoints, which are gone."""
+    summary = json.loads((folder / "line" / "summary.json").read_text())
+    return {key: value for key, value in summary.items() if key not in ("first", "second")}
+
+
 # How a program is told where its result goes, and how that is read.
 OUTPUT = {
     "mnist": (lambda folder: ["--json", str(folder / "result.json")],
               lambda folder: json.loads((folder / "result.json").read_text())),
     "pretrain": (lambda folder: ["--out", str(folder), "--name", "run", "--quiet"], pretrain_result),
+    "interpolate": (lambda folder: ["--out", str(folder / "line")], line_result),
 }
 
 
@@ -128,15 +137,23 @@ def call(command):
             children.remove(child)
 
 
+def commands_of(program, arguments):
+    """Each with the name of its program first."""
+    return arguments if isinstance(arguments[0], list) else [[program.name, *arguments]]
+
+
 def make(program, name, arguments):
     """One run of the program: the line it wrote, with its name, machine and day."""
-    told, read = OUTPUT[program.name]
+    commands = commands_of(program, arguments)
+    told, read = OUTPUT[commands[-1][0]]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            command = [str(program), *arguments, *told(pathlib.Path(folder))]
-            code, errors = call(command)
-            if code != 0:
-                raise RuntimeError(f"{name}: {' '.join(command)}: {errors.strip()[-500:] or f'exit code {code}'}")
+            for number, (of, *its) in enumerate(commands, 1):
+                command = [str(program.with_name(of)), *(each.replace("FOLDER", folder) for each in its),
+                           *(told(pathlib.Path(folder)) if number == len(commands) else [])]
+                code, errors = call(command)
+                if code != 0:
+                    raise RuntimeError(f"{name}: {' '.join(command)}: {errors.strip()[-500:] or f'exit code {code}'}")
             result = read(pathlib.Path(folder))
             if not isinstance(result, dict):
                 raise ValueError("the result is not a JSON object")
@@ -149,6 +166,8 @@ def make(program, name, arguments):
 
 def portable(arguments):
     """Arguments as they are on every machine: of a path, its last part."""
+    if any(isinstance(each, list) for each in arguments):
+        return [portable(each) for each in arguments]
     return [pathlib.Path(each).name if "/" in each else each for each in arguments]
 
 
