@@ -143,6 +143,16 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
   CHECK(refusal_of({"--newborn=mean", "--optimizer=sgd"}) ==
         "[--newborn] has no meaning with --optimizer sgd, which does not divide by a second moment; leave it "
         "out");
+  for (const char* option : {"prune-fraction=0.2", "prune-decay=linear", "block-norm=l1"}) {
+    const std::string said = std::string("--") + option, name = said.substr(2, said.find('=') - 2);
+    CHECK(refusal_of({said}) == "");
+    CHECK(refusal_of({said, "--updates=0"}) ==
+          "[--" + name +
+              "] has no meaning with --updates 0, which keeps the first pattern; leave one of them out");
+  }
+  CHECK(refusal_of({"--momentum=0.5"}) ==
+        "[--momentum] has no meaning with --optimizer adamw; say --optimizer sgd");
+  CHECK(refusal_of({"--momentum=0.5", "--optimizer=sgd"}) == "");
   CHECK(refusal_of({"--grace=80"}) ==
         "[--grace] 80 updates of the pattern outlast the run, which has 80; say less");
   CHECK(refusal_of({"--grace=2", "--policy=deep-r"}) ==

@@ -115,8 +115,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   const auto refuse_if_said = [&](const char* name, std::string const& where, std::string const& advice) {
     if (says(name)) refuse("--" + std::string(name), "has no meaning with " + where + "; " + advice);
   };
-  for (const char* name :
-       {"policy", "frames", "newborn", "newborn-warmup", "newborn-values", "grace", "prune-score"}) {
+  for (const char* name : {"policy", "frames", "newborn", "newborn-warmup", "newborn-values", "grace",
+                           "prune-score", "prune-fraction", "prune-decay", "block-norm"}) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
                               : s.static_pattern ? "--static, which keeps the first pattern"
@@ -143,6 +143,7 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     for (const char* name : {"newborn", "newborn-warmup"})
       refuse_if_said(name, "--optimizer " + s.optimizer + ", which does not divide by a second moment",
                      "leave it out");
+  if (s.optimizer != "sgd") refuse_if_said("momentum", "--optimizer " + s.optimizer, "say --optimizer sgd");
   if (s.grace > 0 && s.grace >= s.updates)
     refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
                                        s.updates, "; say less"));

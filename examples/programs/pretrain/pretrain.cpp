@@ -335,6 +335,7 @@ int command(string_list const& arguments, std::string const& typed) {
   const std::string resumed = s.resume;
   if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
   check(s, tessera::exec::available_threads());
+  require_files(s.text);
   require_models(s, !resumed.empty());
 
   const token_text text = read_text(s, resumed);

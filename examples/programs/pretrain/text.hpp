@@ -113,12 +113,20 @@ inline void require_no_folder(char const* what, std::string const& path) {
                                              path, path.ends_with('/') ? "*" : "/*"));
 }
 
+/// Throws io_error for a path that is not of a file to be read.
+inline void require_files(std::vector<std::string> const& paths) {
+  for (std::string const& path : paths) {
+    require_no_folder("text", path);
+    const tessera::io::mapped_file opened(path);
+  }
+}
+
 /// Files of the user's choice: the last tenth of each validates.
 inline corpus read_files(std::vector<std::string> const& paths, text_level level,
                          documents divided = documents::files) {
   corpus all;
+  require_files(paths);
   for (std::string const& path : paths) {
-    require_no_folder("text", path);
     const std::string bytes = tessera::io::read_file(path, all_memory());
     const std::string_view text = without_byte_order_mark(bytes);
     if (text.empty()) throw tessera::io_error(tessera::message("[text] ", path, " is empty"));
