@@ -170,6 +170,29 @@ TEST_CASE("lora: a gpt of bfloat16 learns by it, and a resumed run has equal bit
 
 // A type that is no layer, or lacks a member, stands nowhere.
 struct without_random : nn::linear<float, block> {};
+struct saves_without_parts : nn::linear<float, block> {
+  struct saved {
+    panel_matrix<float> inner;
+  };
+  static saves_without_parts random(std::int64_t, std::int64_t, double, nn::bias_term, std::uint64_t,
+                                    nn::parameter_name const&);
+  saved unfilled() const;
+  auto prepare(auto const&, saved&, nn::pass<float> const&) const { return statements(); }
+  auto value(auto const& x, saved const&) const { return weight * x + bias; }
+  void add_weight_gradient(auto const&, auto const&, gradients&, nn::pass<float> const&, saved const&) const;
+  void forward(auto const&, nn::destination<float>, saved&, nn::pass<float> const&) const;
+  void backward(auto const&, saved const&, auto const&, nn::destination<float>, gradients&,
+                nn::pass<float> const&) const;
+};
+struct saves_with_parts : saves_without_parts {
+  struct saved : saves_without_parts::saved {
+    static void parts(auto& each, auto&... of) { each("inner", of.inner...); }
+  };
+  static saves_with_parts random(std::int64_t, std::int64_t, double, nn::bias_term, std::uint64_t,
+                                 nn::parameter_name const&);
+  saved unfilled() const;
+};
+static_assert(!nn::linear_like<saves_without_parts> && nn::linear_like<saves_with_parts>);
 static_assert(!nn::linear_like<int> && !nn::linear_like<nn::layer_norm<float>>);
 static_assert(!nn::linear_like<nn::mlp<float, block>> && !nn::linear_like<without_random>);
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
 #include <support/gradient_check.hpp>
 
 #include <tessera/nn/combinators.hpp>
@@ -89,6 +90,12 @@ TEST_CASE("own layer: names, gradients and masters follow from its parts") {
       narrow, [&](nn::parameter_name const& name, auto const&, auto const&) { names.push_back(name.text()); },
       wide);
   CHECK(names == std::vector<std::string>{"value.weight", "value.bias", "gate.weight", "gate.bias"});
+}
+
+TEST_CASE("own layer: a saved tensor that parts do not list is named as the reason of its size") {
+  const panel_matrix<double> z(18, 64), forgotten;
+  CHECK(error_of<shape_error>([&] { return z * sigmoid(forgotten); }) ==
+        "[elementwise] the left side has 18 features but the right side has 0: is it in saved::parts?");
 }
 
 }  // namespace own_layer_test

@@ -146,6 +146,7 @@ void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::sav
 /// A layer that saves only its input, from which backward computes all other saved values again in borrowed
 /// memory (Chen et al. 2016). Results and gradients have the bits of `layer` alone.
 template <element T, class Layer> struct recomputed {
+  using value_type = T;
   Layer layer;
 
   struct saved {};

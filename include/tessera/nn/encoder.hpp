@@ -95,6 +95,7 @@ void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matr
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
+  static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;

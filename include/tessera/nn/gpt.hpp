@@ -22,6 +22,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// table.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
+  static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
@@ -25,7 +26,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// Types:
 ///   value_type   the element of activations
 ///   block        of W
-///   parts, gradients, saved   as of every layer; `saved` is an empty struct if backward needs x alone
+///   parts, gradients, saved   as of every layer; `saved` lists its parts, or is an empty struct if backward
+///                             needs x alone
 /// How it is made:
 ///   size(out, in, density, bias)                 its model_size
 ///   random(out, in, density, bias, seed, name)   a layer on a random pattern, whose key is the name of the
@@ -55,6 +57,7 @@ concept linear_like = requires(Layer const& l, panel_matrix<typename Layer::valu
                                bias_term bias, std::uint64_t seed, parameter_name const& name) {
   typename Layer::block;
   requires detail::has_parts<Layer>;
+  requires detail::has_parts<typename Layer::saved> || std::is_empty_v<typename Layer::saved>;
   { Layer::size(count, count, density, bias) } -> std::same_as<model_size>;
   { Layer::random(count, count, density, bias, seed, name) } -> std::same_as<Layer>;
   { l.inputs() } -> std::same_as<std::int64_t>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
@@ -27,6 +28,7 @@ enum class norm_order { pre, post };
 template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
+  using value_type = T;
   static constexpr norm_order order = Order;
   static constexpr bool is_pre = Order == norm_order::pre;
 
@@ -164,8 +166,17 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_ma
   dx.add_term(p);
 }
 
-/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
-/// Norms and the products of attention with itself stay in the element of the weights.
+/// The error of a model of layers of another element.
+template <class Layer, element T> constexpr void require_element() {
+  if constexpr (requires { typename Layer::value_type; })
+    static_assert(std::same_as<typename Layer::value_type, T>,
+                  "the layers of a model have its element: gpt<bfloat16, Block, Layer> and encoder<bfloat16, "
+                  "Block, Layer> are made of a Layer of bfloat16");
+}
+
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder: a
+/// type, of which `random(config, mask::causal, seed, "block.0")` makes one, as of any block. Norms and the
+/// products of attention with itself stay in the element of the weights.
 template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
           class Block = typename Linear::block>
 using transformer_block_of =
