@@ -19,7 +19,7 @@ TESSERA_COLD inline void warn_of_slow_build() {
 #if !defined(__OPTIMIZE__) && !defined(TESSERA_COMPILED)  // the library's own code is optimised
     std::fputs(
         "tessera: this program was compiled without optimisation, which makes it a thousand times "
-        "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
+        "slower: add -O3 (TESSERA_QUIET=1 silences this)\n",
         stderr);
 #endif
 #if defined(__x86_64__) && !defined(__AVX2__)

@@ -157,7 +157,8 @@ TEST_CASE("evolve: a model without a sparse matrix is refused when its training 
   const std::string after = "[evolve] after step ";
   const std::string why =
       " the policy replaces blocks, but no matrix of the model is sparse and may change; "
-      "make one with a pattern that leaves out blocks, or keep the patterns as they are";
+      "make one with a pattern that leaves out blocks, leave a sparse weight in a group that is not frozen, "
+      "or keep the patterns as they are";
   CHECK(refused([&] { training t(dense, {}, {.blocks = 0}); }) == after + "1" + why);
   using evolving = train::training<model, train::sgd>;
   CHECK(refused([&] { evolving t(dense, {}, {.interval = 30, .steps = 90}); }) == after + "30" + why);

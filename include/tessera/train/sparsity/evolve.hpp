@@ -161,10 +161,11 @@ TESSERA_COLD TESSERA_BODY explored_blocks explore(nn::parameter_list const& mode
 namespace detail {
 
 TESSERA_COLD TESSERA_BODY void refuse_update_of_nothing(std::int64_t done) {
-  throw option_error(message(
-      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
-      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
-      "they are"));
+  throw option_error(message("[evolve] after step ", done,
+                             " the policy replaces blocks, but no matrix of the model is sparse ",
+                             "and may change; make one with a pattern that leaves out blocks, leave a sparse "
+                             "weight in a group that ",
+                             "is not frozen, or keep the patterns as they are"));
 }
 
 TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_at_update const& at,
