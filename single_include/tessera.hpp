@@ -209,7 +209,8 @@ enum class random_purpose : std::uint32_t {
   rounding,
   masking,
   signs,
-  noise
+  noise,
+  new_blocks
 };
 
 /// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
@@ -337,6 +338,7 @@ template <class T> class array_ref {
 // ---- tessera/core/decimal.hpp
 #ifndef TESSERA_SINGLE_CORE_DECIMAL
 #define TESSERA_SINGLE_CORE_DECIMAL
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -355,16 +357,17 @@ std::string fixed_text(double number, int digits);
 namespace detail {
 
 /// The text that printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
-  std::string text;
-  for (; *printed; ++printed) {
-    const char c = *printed;
+/// In place: a string that grows by characters takes long to compile.
+TESSERA_COLD TESSERA_BODY std::string with_point(char* printed) {
+  char* end = printed;
+  for (char const* next = printed; *next; ++next) {
+    const char c = *next;
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
-      text += c;
-    else if (text.empty() || text.back() != '.')
-      text += '.';
+      *end++ = c;
+    else if (end == printed || end[-1] != '.')
+      *end++ = '.';
   }
-  return text;
+  return std::string(printed, std::size_t(end - printed));
 }
 
 }  // namespace detail
@@ -877,7 +880,7 @@ TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
 
 TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/')))
+  for (; path.size() > 1; path.erase(path.rfind('/')))
     cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }
@@ -1317,7 +1320,7 @@ TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name)
       on.engines = cpu.engines;
       return on;
     }
-    names += (names.empty() ? "" : ", ") + std::string(cpu.name);
+    names.append(names.empty() ? "" : ", ").append(cpu.name);
   }
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
@@ -1511,7 +1514,7 @@ TESSERA_COLD inline void warn_of_slow_build() {
 #if !defined(__OPTIMIZE__) && !defined(TESSERA_COMPILED)  // the library's own code is optimised
     std::fputs(
         "tessera: this program was compiled without optimisation, which makes it a thousand times "
-        "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
+        "slower: add -O3 (TESSERA_QUIET=1 silences this)\n",
         stderr);
 #endif
 #if defined(__x86_64__) && !defined(__AVX2__)
@@ -2683,9 +2686,11 @@ template <leaf Leaf> extent extent_of(Leaf const& leaf) {
   if constexpr (of_matrix(Leaf::laid_over)) {
     size.rows = leaf.tensor().rows();
     size.cols = leaf.tensor().cols();
-    size.block_rows = Leaf::tensor_type::block::rows;
-    size.block_cols = Leaf::tensor_type::block::cols;
-    size.stored = &leaf.tensor().pattern();
+    if constexpr (requires { leaf.tensor().pattern(); }) {
+      size.block_rows = Leaf::tensor_type::block::rows;
+      size.block_cols = Leaf::tensor_type::block::cols;
+      size.stored = &leaf.tensor().pattern();
+    }
   } else {
     size.features = leaf.tensor().features();
     size.tokens = leaf.tensor().tokens();
@@ -2757,8 +2762,8 @@ TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, ex
   extent both;
   for (auto const& [name, size] : extent_sizes) {
     if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
-      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name,
-                                " but the right side has ", b.*size));
+      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name, " but the right ",
+                                "side has ", b.*size, a.*size * b.*size ? "" : ": is it in saved::parts?"));
     both.*size = a.*size >= 0 ? a.*size : b.*size;
   }
   both.stored = a.stored ? a.stored : b.stored;
@@ -3936,9 +3941,6 @@ template <element Element, class Value> struct converted_value {
   Value value;
   extent size() const { return extent_of(value); }
 };
-template <class Node> inline constexpr bool is_converted = false;
-template <element Element, class Value>
-inline constexpr bool is_converted<converted_value<Element, Value>> = true;
 
 struct feature_number {
   using node_tag = void;
@@ -4097,22 +4099,6 @@ template <class Op, expression Operand> auto derivative(Operand&& x) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/core/block_shape.hpp
-#ifndef TESSERA_SINGLE_CORE_BLOCK_SHAPE
-#define TESSERA_SINGLE_CORE_BLOCK_SHAPE
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
-template <int Rows, int Cols = Rows> struct block_shape {
-  static_assert(Rows > 0 && Cols > 0, "a block has at least one row and one column");
-  static constexpr int rows = Rows;
-  static constexpr int cols = Cols;
-  static constexpr int elements = Rows * Cols;
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/expr/product.hpp
 #ifndef TESSERA_SINGLE_EXPR_PRODUCT
 #define TESSERA_SINGLE_EXPR_PRODUCT
@@ -4122,23 +4108,34 @@ template <int Rows, int Cols = Rows> struct block_shape {
 namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
-/// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
+/// A matrix or an activation with rows and columns exchanged: a view of its tensor, nothing is moved.
 template <leaf Leaf> struct transpose {
   using transpose_tag = void;
   using value_type = typename Leaf::value_type;
+  static constexpr domain laid_over = Leaf::laid_over;
   Leaf of;
+  auto const& tensor() const { return of.tensor(); }
+  extent size() const {
+    const extent straight = extent_of(of);
+    return {-1, -1, straight.cols, straight.rows, straight.block_cols, straight.block_rows};
+  }
 };
 
-/// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
-template <leaf Matrix, bool Transposed, class X> struct product {
+/// A factor of products: a matrix, or its transpose.
+template <class T>
+concept factor = (matrix<T> || transposition<T>) && held<T>::laid_over == domain::blocks;
+/// One that stores blocks of a pattern.
+template <class T>
+concept factor_in_blocks = factor<T> && requires(held<T> const& w) { w.tensor().pattern(); };
+
+/// W·x of a factor and an activation, itself an expression.
+template <class Factor, class X> struct product {
   using node_tag = void;
-  using value_type = typename Matrix::value_type;
+  using value_type = typename Factor::value_type;
   static constexpr domain laid_over = domain::panels;
-  Matrix matrix;
+  Factor w;
   X x;
-  extent size() const {
-    return {Transposed ? matrix.tensor().cols() : matrix.tensor().rows(), extent_of(x).tokens};
-  }
+  extent size() const { return {extent_of(w).rows, extent_of(x).tokens}; }
 };
 
 /// a·bᵀ of two activations: a matrix (features of a, features of b), summed over tokens.
@@ -4152,33 +4149,7 @@ template <leaf A, leaf B> struct outer_product {
   extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
 };
 
-/// A matrix with rows and columns exchanged, to be stored.
-template <leaf Leaf> struct transposed_matrix {
-  using node_tag = void;
-  using value_type = typename Leaf::value_type;
-  static constexpr domain laid_over = domain::blocks;
-  Leaf of;
-  extent size() const {
-    using block = typename Leaf::tensor_type::block;
-    return {-1, -1, of.tensor().cols(), of.tensor().rows(), block::cols, block::rows};
-  }
-};
-
-/// A factor of a product of matrices: a matrix, or its transpose.
-template <leaf Leaf, bool Transposed = false> struct factor {
-  using value_type = typename Leaf::value_type;
-  using block =
-      std::conditional_t<Transposed,
-                         block_shape<Leaf::tensor_type::block::cols, Leaf::tensor_type::block::rows>,
-                         typename Leaf::tensor_type::block>;
-  using of_block = typename Leaf::tensor_type::block;
-  static constexpr bool is_transposed = Transposed;
-  Leaf of;
-  std::int64_t rows() const { return Transposed ? of.tensor().cols() : of.tensor().rows(); }
-  std::int64_t cols() const { return Transposed ? of.tensor().rows() : of.tensor().cols(); }
-};
-
-/// a·b of two matrices, each of which may be transposed.
+/// a·b of two factors.
 template <class A, class B> struct matrix_product {
   using node_tag = void;
   using value_type = accumulator_t<typename A::value_type>;
@@ -4186,7 +4157,7 @@ template <class A, class B> struct matrix_product {
   A a;
   B b;
   bool sampled = false;
-  extent size() const { return {-1, -1, a.rows(), b.cols()}; }
+  extent size() const { return {-1, -1, extent_of(a).rows, extent_of(b).cols}; }
 };
 
 template <class A, class B>
@@ -4195,34 +4166,15 @@ inline constexpr bool one_type =
 
 void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
-template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
-  static_assert(one_type<Matrix, X>,
+template <class Factor, class X> auto make_product(Factor w, X x) {
+  static_assert(one_type<Factor, X>,
                 "the matrix and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if constexpr (one_type<Matrix, X>) {
-    const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
-    check_inner(Transposed, inner, extent_of(x).features);
-    return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  if constexpr (one_type<Factor, X>) {
+    check_inner(transposition<Factor>, extent_of(w).cols, extent_of(x).features);
+    return product<Factor, X>{std::move(w), std::move(x)};
   } else {
     return number{0};  // so that no second error follows
   }
-}
-
-template <matrix Matrix> auto factor_of(Matrix&& a) {
-  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
-}
-template <class Leaf>
-  requires(matrix<typename Leaf::tensor_type>)
-auto factor_of(transpose<Leaf> a) {
-  return factor<Leaf, true>{std::move(a.of)};
-}
-template <class T>
-concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
-
-template <class A, class B> auto make_matrix_product(A a, B b) {
-  static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if (a.cols() != b.rows())
-    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
-  return matrix_product<A, B>{std::move(a), std::move(b)};
 }
 
 }  // namespace expr
@@ -4243,9 +4195,10 @@ auto transposed(Value&&) {
       "[a * transposed(b)] b is an expression: it is read many times, so store it in a tensor first");
 }
 
-/// W·x (SpMM). Throws shape_error if W's columns are not x's features.
-template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matrix, X&& x) {
-  return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
+/// W·x (SpMM), or Wᵀ·x, through the pattern's column index, of the stored weights of W. Throws shape_error if
+/// W's columns are not x's features.
+template <expr::factor Factor, expr::activation X> auto operator*(Factor&& w, X&& x) {
+  return expr::make_product(expr::hold(std::forward<Factor>(w)), expr::hold(std::forward<X>(x)));
 }
 
 /// Only stored matrices can be multiplied: the message gives the right products.
@@ -4257,13 +4210,6 @@ auto operator*(Matrix&&, X&&) {
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
   return expr::number{0};  // so that no second error follows
-}
-
-/// Wᵀ·x, through the pattern's column index, of the stored weights of W.
-template <class Leaf, expr::activation X>
-  requires(Leaf::laid_over == domain::blocks)
-auto operator*(expr::transpose<Leaf> matrix, X&& x) {
-  return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
 }
 
 /// a·bᵀ of activations. Blocks that the destination does not store are lost, which `sampled` must say.
@@ -4284,8 +4230,15 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
+template <expr::factor_in_blocks A, expr::factor_in_blocks B> auto operator*(A&& a, B&& b) {
+  using left = expr::held<A>;
+  using right = expr::held<B>;
+  static_assert(expr::one_type<left, right>,
+                "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
+  expr::matrix_product<left, right> product{expr::hold(std::forward<A>(a)), expr::hold(std::forward<B>(b))};
+  const std::int64_t cols = expr::extent_of(product.a).cols, rows = expr::extent_of(product.b).rows;
+  if (cols != rows) throw shape_error(message("[A * B] A has ", cols, " columns but B has ", rows, " rows"));
+  return product;
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
@@ -4526,8 +4479,6 @@ template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<outer_product<A, B>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<A, B>> = true;
-template <class Leaf> inline constexpr bool is_transposed_matrix = false;
-template <class Leaf> inline constexpr bool is_transposed_matrix<transposed_matrix<Leaf>> = true;
 
 template <bool Accumulates, class Target, class Value> auto make_statement(Target& destination, Value value) {
   using Destination = std::conditional_t<tensor_view<Target>, std::remove_const_t<Target>, Target>;
@@ -4573,7 +4524,7 @@ auto assign(Destination& destination, Value const& value) {
                   "[= transposed(x)] rows and columns of a matrix can be exchanged, and of an activation in "
                   "products only: `sampled(dy * transposed(x))`");
     if constexpr (of_matrices)
-      return expr::make_statement<false>(destination, expr::transposed_matrix<decltype(value.of)>{value.of});
+      return expr::make_statement<false>(destination, value);
     else
       return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
   } else {
@@ -6007,6 +5958,42 @@ template <element Element> using feature_vector = axis_vector<Element, domain::f
 /// A number for each token, such as a loss or a mean over features.
 template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
 
+/// The numbers of a vector, each several times in turn.
+template <element Element> class repeated_vector {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::features;
+
+  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
+      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
+
+  std::int64_t times() const { return times_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return size_; }
+  std::int64_t tokens() const { return -1; }
+  /// Of the vector.
+  Element const* data() const { return numbers_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  Element const* numbers_;
+  std::size_t bytes_;
+  std::int64_t size_, times_;
+};
+
+/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
+/// of its elements. Throws shape_error unless times is positive.
+template <element Element>
+repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
+                                           std::int64_t times) {
+  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
+  return {of, times};
+}
+template <element Element>
+void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -6503,6 +6490,7 @@ TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E
 // ---- tessera/kernels/tree.hpp
 #ifndef TESSERA_SINGLE_KERNELS_TREE
 #define TESSERA_SINGLE_KERNELS_TREE
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -6572,6 +6560,25 @@ template <class E> struct values : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
     return simd::load_values<typename V::arch_type>(this->from + at.feature);
+  }
+};
+
+/// The numbers of a vector, each `times` times in turn, beside values of a matrix or vector.
+template <class E> struct repeated : leaf<E> {
+  std::int64_t times;
+  int shift;  // times = 2^shift, or -1
+  repeated(E const* address, std::int64_t t)
+      : leaf<E>(address),
+        times(t),
+        shift(std::has_single_bit(std::uint64_t(t)) ? std::countr_zero(std::uint64_t(t)) : -1) {}
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    const std::int64_t first = at.first + at.feature;  // registers begin at multiples of their size
+    if (times == 1) return simd::load_values<typename V::arch_type>(this->from + first);
+    if (shift >= 0 && times >= std::int64_t(V::size)) return V(T(this->from[first >> shift]));
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(this->from[(first + std::int64_t(i)) / times]);
+    return V::load_unaligned(lane);
   }
 };
 
@@ -6797,9 +6804,17 @@ template <class Leaf> struct source : tree::nameless {
   explicit source(operand const& o) : from(o) {}
 };
 
+/// A vector whose numbers are repeated.
+template <class E> struct repeated_source : tree::nameless {
+  static constexpr bool costly = false;
+  operand from;  // everything of it
+  std::int64_t times;
+};
+
 // Declared first, as they call each other.
 template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
 template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
 template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
@@ -6821,6 +6836,9 @@ template <class First, class... Rest> auto on_all(tree::operands<First, Rest...>
 
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
+}
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+  return {t.address<E const>(leaf.from), leaf.times};
 }
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
   return applied<Op>(on_all(map.of, t));
@@ -6854,6 +6872,11 @@ struct describe_parts {
   template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
     d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
   }
+  template <class E> void operator()(repeated_source<E> const& leaf) const {
+    const std::int64_t begin = of.index * values_a_tile + first, end = begin + last - first;
+    const std::int64_t number = begin / leaf.times;
+    read_once(d, elements_of<E>(leaf.from, 0, number, ceil_div(end, leaf.times) - number));
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
@@ -6878,7 +6901,9 @@ template <expr::value_name Name> struct name_type {};
 
 /// Whether two trees of one form read the same operands and numbers.
 template <class Tree> bool same(Tree const& a, Tree const& b) {
-  if constexpr (requires { a.from; })
+  if constexpr (requires { a.times; })
+    return a.from == b.from && a.times == b.times;
+  else if constexpr (requires { a.from; })
     return a.from == b.from;
   else if constexpr (requires { a.key; })
     return a.key == b.key;
@@ -6937,8 +6962,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether an expression contains a product whose sums a kernel keeps in its accumulators.
 template <class Node> inline constexpr bool has_product = false;
-template <class Matrix, bool Transposed, class X>
-inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
+template <class Factor, class X> inline constexpr bool has_product<expr::product<Factor, X>> = true;
 template <class Value> inline constexpr bool has_product<expr::stochastic_value<Value>> = has_product<Value>;
 template <class Op, class... A>
 inline constexpr bool has_product<expr::map<Op, A...>> = (has_product<A> || ...);
@@ -6951,8 +6975,7 @@ template <class... A> constexpr std::size_t first_with_product() {
 }
 
 /// The first product of an expression.
-template <class Matrix, bool Transposed, class X>
-auto const& first_product(expr::product<Matrix, Transposed, X> const& product) {
+template <class Factor, class X> auto const& first_product(expr::product<Factor, X> const& product) {
   return product;
 }
 template <class Value> auto const& first_product(expr::stochastic_value<Value> const& rounded) {
@@ -6983,7 +7006,10 @@ template <class T, over Over> class binder {
     static_assert(std::is_same_v<T, accumulator_t<E>>,
                   "the operands and the destination of a statement have different element "
                   "types: " TESSERA_ONE_ACCUMULATOR);
-    if constexpr (Over == over::values)
+    if constexpr (requires { leaf.tensor().times(); }) {
+      static_assert(Over == over::values, "repeat_interleave stands in statements on stored values alone");
+      return repeated_source<E>{{}, step_.reads(all_of(leaf.tensor())), leaf.tensor().times()};
+    } else if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
     else if constexpr (!in_panels<typename Leaf::tensor_type>)
       return panel_leaf<E, domain::panels>(compute_before<E>(plan_, tokens_, leaf));
@@ -7087,10 +7113,13 @@ template <class T, over Over> class binder {
 
 // ---- values in the worker's memory ----
 
+template <class Node> inline constexpr bool is_converted = false;
+template <element E, class Value> inline constexpr bool is_converted<expr::converted_value<E, Value>> = true;
+
 /// Whether a binder makes a tree of a node. Any other node is computed by another step.
 template <class Node>
 inline constexpr bool is_elementwise =
-    expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
+    expr::leaf<Node> || is_converted<Node> || requires(Node const& n) { n.address->argument; };
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
 template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
@@ -7121,7 +7150,7 @@ operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add con
 
 /// A value that is rounded to E, where it is stored.
 template <class Node, class E>
-concept converted_to = expr::is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
+concept converted_to = is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
 
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
@@ -7330,6 +7359,22 @@ template <class Arch, element E, class Tree> struct map {
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/core/block_shape.hpp
+#ifndef TESSERA_SINGLE_CORE_BLOCK_SHAPE
+#define TESSERA_SINGLE_CORE_BLOCK_SHAPE
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
+template <int Rows, int Cols = Rows> struct block_shape {
+  static_assert(Rows > 0 && Cols > 0, "a block has at least one row and one column");
+  static constexpr int rows = Rows;
+  static constexpr int cols = Cols;
+  static constexpr int elements = Rows * Cols;
+};
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/tensor/pattern_algebra.hpp
@@ -8119,7 +8164,7 @@ void lower(plan& p, expr::statement<feature_vector<T>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }
 template <class T, class Block, class Value>
-  requires(!expr::sums_by_itself<Value> && !expr::is_transposed_matrix<Value>)
+  requires(!expr::sums_by_itself<Value> && !transposition<Value>)
 void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }
@@ -11200,17 +11245,18 @@ template <class Of, class Use> TESSERA_COLD void with_method(int chosen, Use&& u
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
-template <class E, class To, class Node, class Matrix, bool Transposed, class X>
+template <class E, class To, class Node, class Factor, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
-                                 expr::product<Matrix, Transposed, X> const& product) {
+                                 expr::product<Factor, X> const& product) {
   using T = accumulator_t<E>;
-  static_assert(std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
+  static_assert(std::is_same_v<T, accumulator_t<typename Factor::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
   using bind = binder<T, over::panels>;
   using stored = typename bind::template element_of<X>;
-  using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
-  auto const& matrix = product.matrix.tensor();
+  auto const& matrix = product.w.tensor();
+  constexpr bool transposed = transposition<Factor>;
+  using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
   const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
@@ -11228,7 +11274,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
   with_method<of>(
-      chosen, [&](auto number) { add_product<number, Transposed, stored, E>(p, s, to, x, tree, matrix); });
+      chosen, [&](auto number) { add_product<number, transposed, stored, E>(p, s, to, x, tree, matrix); });
 }
 
 template <class E, class Node>
@@ -11597,6 +11643,12 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
   }
 };
 
+/// The blocks of a factor, in the order of its lines.
+template <class Factor>
+using block_of =
+    line_block_of<typename std::remove_cvref_t<decltype(std::declval<Factor const&>().tensor())>::block,
+                  transposition<Factor>>;
+
 /// A factor as the kernel reads it: where its blocks are, in the order of its lines.
 struct matrix_factor {
   operand blocks;
@@ -11605,9 +11657,9 @@ struct matrix_factor {
 };
 /// A matrix where it lies, or the copy of a transposed one, made by a step before.
 template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
-  auto const& w = factor.of.tensor();
-  if constexpr (Factor::is_transposed) {
-    using block = typename Factor::of_block;
+  auto const& w = factor.tensor();
+  if constexpr (transposition<Factor>) {
+    using block = line_block_of<block_of<Factor>, true>;
     const kernels::block_index index = index_of(w.pattern(), true);
     return {ordered_blocks<typename Factor::value_type, block, true>(p, all_of(w), index), index.in_order(),
             transposed(w.pattern())};
@@ -11620,8 +11672,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {
-  using a_block = typename A::block;
-  using b_block = typename B::block;
+  using a_block = block_of<A>;
+  using b_block = block_of<B>;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
@@ -11629,7 +11681,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                     std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
+  for (auto const& leaf : {all_of(product.a.tensor()), all_of(product.b.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error(
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
@@ -11646,7 +11698,7 @@ TESSERA_COLD void lower(
   const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
   if (!s.value.sampled) require_stores_product(a.stored, b.stored, to.pattern());
   using body = matrix_product_body<typename A::value_type, typename B::value_type, T, Block::rows,
-                                   A::block::cols, Block::cols>;
+                                   block_of<A>::cols, Block::cols>;
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   const kernels::block_index c = index_of(to.pattern());
@@ -11664,11 +11716,11 @@ TESSERA_COLD void lower(
 /// c = transposed(w)
 template <class T, class Block, class Leaf>
 TESSERA_COLD void lower(
-    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transposed_matrix<Leaf>, false> const& s) {
+    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transpose<Leaf>, false> const& s) {
   static_assert(std::is_same_v<T, typename Leaf::value_type>,
                 "[c = transposed(w)] the two matrices have different element types: bring them to one");
   block_sparse_matrix<T, Block>& to = s.destination();
-  auto const& w = s.value.of.tensor();
+  auto const& w = s.value.tensor();
   if (!(to.pattern() == transposed(w.pattern())))
     throw shape_error(message("[c = transposed(w)] c stores ", to.pattern().blocks(), " blocks and w ",
                               w.pattern().blocks(), ", others: give c the pattern transposed(w.pattern())"));
@@ -13556,6 +13608,8 @@ template <class E, class Body> struct rows_body {
       of.describe(now, inner);
       for (touched_bytes const& bytes : inner.reads) read_once(d, bytes);
       d.multiplies += inner.multiplies;
+      d.operations += inner.operations;
+      d.products.insert(d.products.end(), inner.products.begin(), inner.products.end());
       d.write(part_of_rows<E>(rows, stride, t, f.first, f.last, tokens_of(t.index, tokens)));
     }
   }

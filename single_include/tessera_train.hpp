@@ -209,7 +209,8 @@ enum class random_purpose : std::uint32_t {
   rounding,
   masking,
   signs,
-  noise
+  noise,
+  new_blocks
 };
 
 /// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
@@ -337,6 +338,7 @@ template <class T> class array_ref {
 // ---- tessera/core/decimal.hpp
 #ifndef TESSERA_SINGLE_CORE_DECIMAL
 #define TESSERA_SINGLE_CORE_DECIMAL
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -355,16 +357,17 @@ std::string fixed_text(double number, int digits);
 namespace detail {
 
 /// The text that printf wrote, with a point where the locale has another character, of one byte or several.
-TESSERA_COLD TESSERA_BODY std::string with_point(char const* printed) {
-  std::string text;
-  for (; *printed; ++printed) {
-    const char c = *printed;
+/// In place: a string that grows by characters takes long to compile.
+TESSERA_COLD TESSERA_BODY std::string with_point(char* printed) {
+  char* end = printed;
+  for (char const* next = printed; *next; ++next) {
+    const char c = *next;
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-' || c == '+')
-      text += c;
-    else if (text.empty() || text.back() != '.')
-      text += '.';
+      *end++ = c;
+    else if (end == printed || end[-1] != '.')
+      *end++ = '.';
   }
-  return text;
+  return std::string(printed, std::size_t(end - printed));
 }
 
 }  // namespace detail
@@ -877,7 +880,7 @@ TESSERA_COLD TESSERA_BODY int quota_cores(std::string const& folder) {
 
 TESSERA_COLD TESSERA_BODY int quota_cores_up_to(std::string const& root, std::string path) {
   int cores = quota_cores(root);
-  for (; path.size() > 1; path.resize(path.rfind('/')))
+  for (; path.size() > 1; path.erase(path.rfind('/')))
     cores = std::min(cores, quota_cores(message(root, path)));
   return cores;
 }
@@ -1317,7 +1320,7 @@ TESSERA_COLD TESSERA_BODY machine as_on_cpu(machine on, std::string const& name)
       on.engines = cpu.engines;
       return on;
     }
-    names += (names.empty() ? "" : ", ") + std::string(cpu.name);
+    names.append(names.empty() ? "" : ", ").append(cpu.name);
   }
   throw option_error(message("[context] TESSERA_CPU=", name, ": the CPUs are ", names));
 }
@@ -1511,7 +1514,7 @@ TESSERA_COLD inline void warn_of_slow_build() {
 #if !defined(__OPTIMIZE__) && !defined(TESSERA_COMPILED)  // the library's own code is optimised
     std::fputs(
         "tessera: this program was compiled without optimisation, which makes it a thousand times "
-        "slower: add -O2 (TESSERA_QUIET=1 silences this)\n",
+        "slower: add -O3 (TESSERA_QUIET=1 silences this)\n",
         stderr);
 #endif
 #if defined(__x86_64__) && !defined(__AVX2__)
@@ -2683,9 +2686,11 @@ template <leaf Leaf> extent extent_of(Leaf const& leaf) {
   if constexpr (of_matrix(Leaf::laid_over)) {
     size.rows = leaf.tensor().rows();
     size.cols = leaf.tensor().cols();
-    size.block_rows = Leaf::tensor_type::block::rows;
-    size.block_cols = Leaf::tensor_type::block::cols;
-    size.stored = &leaf.tensor().pattern();
+    if constexpr (requires { leaf.tensor().pattern(); }) {
+      size.block_rows = Leaf::tensor_type::block::rows;
+      size.block_cols = Leaf::tensor_type::block::cols;
+      size.stored = &leaf.tensor().pattern();
+    }
   } else {
     size.features = leaf.tensor().features();
     size.tokens = leaf.tensor().tokens();
@@ -2757,8 +2762,8 @@ TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, ex
   extent both;
   for (auto const& [name, size] : extent_sizes) {
     if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
-      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name,
-                                " but the right side has ", b.*size));
+      throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name, " but the right ",
+                                "side has ", b.*size, a.*size * b.*size ? "" : ": is it in saved::parts?"));
     both.*size = a.*size >= 0 ? a.*size : b.*size;
   }
   both.stored = a.stored ? a.stored : b.stored;
@@ -3936,9 +3941,6 @@ template <element Element, class Value> struct converted_value {
   Value value;
   extent size() const { return extent_of(value); }
 };
-template <class Node> inline constexpr bool is_converted = false;
-template <element Element, class Value>
-inline constexpr bool is_converted<converted_value<Element, Value>> = true;
 
 struct feature_number {
   using node_tag = void;
@@ -4097,22 +4099,6 @@ template <class Op, expression Operand> auto derivative(Operand&& x) {
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/core/block_shape.hpp
-#ifndef TESSERA_SINGLE_CORE_BLOCK_SHAPE
-#define TESSERA_SINGLE_CORE_BLOCK_SHAPE
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
-template <int Rows, int Cols = Rows> struct block_shape {
-  static_assert(Rows > 0 && Cols > 0, "a block has at least one row and one column");
-  static constexpr int rows = Rows;
-  static constexpr int cols = Cols;
-  static constexpr int elements = Rows * Cols;
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
 // ---- tessera/expr/product.hpp
 #ifndef TESSERA_SINGLE_EXPR_PRODUCT
 #define TESSERA_SINGLE_EXPR_PRODUCT
@@ -4122,23 +4108,34 @@ template <int Rows, int Cols = Rows> struct block_shape {
 namespace tessera { inline namespace TESSERA_ISA {
 namespace expr {
 
-/// A matrix or an activation with rows and columns exchanged: a view, nothing is moved.
+/// A matrix or an activation with rows and columns exchanged: a view of its tensor, nothing is moved.
 template <leaf Leaf> struct transpose {
   using transpose_tag = void;
   using value_type = typename Leaf::value_type;
+  static constexpr domain laid_over = Leaf::laid_over;
   Leaf of;
+  auto const& tensor() const { return of.tensor(); }
+  extent size() const {
+    const extent straight = extent_of(of);
+    return {-1, -1, straight.cols, straight.rows, straight.block_cols, straight.block_rows};
+  }
 };
 
-/// W·x or Wᵀ·x: a matrix and an activation, itself an expression.
-template <leaf Matrix, bool Transposed, class X> struct product {
+/// A factor of products: a matrix, or its transpose.
+template <class T>
+concept factor = (matrix<T> || transposition<T>) && held<T>::laid_over == domain::blocks;
+/// One that stores blocks of a pattern.
+template <class T>
+concept factor_in_blocks = factor<T> && requires(held<T> const& w) { w.tensor().pattern(); };
+
+/// W·x of a factor and an activation, itself an expression.
+template <class Factor, class X> struct product {
   using node_tag = void;
-  using value_type = typename Matrix::value_type;
+  using value_type = typename Factor::value_type;
   static constexpr domain laid_over = domain::panels;
-  Matrix matrix;
+  Factor w;
   X x;
-  extent size() const {
-    return {Transposed ? matrix.tensor().cols() : matrix.tensor().rows(), extent_of(x).tokens};
-  }
+  extent size() const { return {extent_of(w).rows, extent_of(x).tokens}; }
 };
 
 /// a·bᵀ of two activations: a matrix (features of a, features of b), summed over tokens.
@@ -4152,33 +4149,7 @@ template <leaf A, leaf B> struct outer_product {
   extent size() const { return {-1, -1, a.tensor().features(), b.tensor().features()}; }
 };
 
-/// A matrix with rows and columns exchanged, to be stored.
-template <leaf Leaf> struct transposed_matrix {
-  using node_tag = void;
-  using value_type = typename Leaf::value_type;
-  static constexpr domain laid_over = domain::blocks;
-  Leaf of;
-  extent size() const {
-    using block = typename Leaf::tensor_type::block;
-    return {-1, -1, of.tensor().cols(), of.tensor().rows(), block::cols, block::rows};
-  }
-};
-
-/// A factor of a product of matrices: a matrix, or its transpose.
-template <leaf Leaf, bool Transposed = false> struct factor {
-  using value_type = typename Leaf::value_type;
-  using block =
-      std::conditional_t<Transposed,
-                         block_shape<Leaf::tensor_type::block::cols, Leaf::tensor_type::block::rows>,
-                         typename Leaf::tensor_type::block>;
-  using of_block = typename Leaf::tensor_type::block;
-  static constexpr bool is_transposed = Transposed;
-  Leaf of;
-  std::int64_t rows() const { return Transposed ? of.tensor().cols() : of.tensor().rows(); }
-  std::int64_t cols() const { return Transposed ? of.tensor().rows() : of.tensor().cols(); }
-};
-
-/// a·b of two matrices, each of which may be transposed.
+/// a·b of two factors.
 template <class A, class B> struct matrix_product {
   using node_tag = void;
   using value_type = accumulator_t<typename A::value_type>;
@@ -4186,7 +4157,7 @@ template <class A, class B> struct matrix_product {
   A a;
   B b;
   bool sampled = false;
-  extent size() const { return {-1, -1, a.rows(), b.cols()}; }
+  extent size() const { return {-1, -1, extent_of(a).rows, extent_of(b).cols}; }
 };
 
 template <class A, class B>
@@ -4195,34 +4166,15 @@ inline constexpr bool one_type =
 
 void check_inner(bool transposed, std::int64_t inner, std::int64_t features);
 
-template <bool Transposed, class Matrix, class X> auto make_product(Matrix matrix, X x) {
-  static_assert(one_type<Matrix, X>,
+template <class Factor, class X> auto make_product(Factor w, X x) {
+  static_assert(one_type<Factor, X>,
                 "the matrix and the activation have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if constexpr (one_type<Matrix, X>) {
-    const std::int64_t inner = Transposed ? matrix.tensor().rows() : matrix.tensor().cols();
-    check_inner(Transposed, inner, extent_of(x).features);
-    return product<Matrix, Transposed, X>{std::move(matrix), std::move(x)};
+  if constexpr (one_type<Factor, X>) {
+    check_inner(transposition<Factor>, extent_of(w).cols, extent_of(x).features);
+    return product<Factor, X>{std::move(w), std::move(x)};
   } else {
     return number{0};  // so that no second error follows
   }
-}
-
-template <matrix Matrix> auto factor_of(Matrix&& a) {
-  return factor<held<Matrix>>{hold(std::forward<Matrix>(a))};
-}
-template <class Leaf>
-  requires(matrix<typename Leaf::tensor_type>)
-auto factor_of(transpose<Leaf> a) {
-  return factor<Leaf, true>{std::move(a.of)};
-}
-template <class T>
-concept factor_of_matrices = requires(T&& a) { expr::factor_of(std::forward<T>(a)); };
-
-template <class A, class B> auto make_matrix_product(A a, B b) {
-  static_assert(one_type<A, B>, "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
-  if (a.cols() != b.rows())
-    throw shape_error(message("[A * B] A has ", a.cols(), " columns but B has ", b.rows(), " rows"));
-  return matrix_product<A, B>{std::move(a), std::move(b)};
 }
 
 }  // namespace expr
@@ -4243,9 +4195,10 @@ auto transposed(Value&&) {
       "[a * transposed(b)] b is an expression: it is read many times, so store it in a tensor first");
 }
 
-/// W·x (SpMM). Throws shape_error if W's columns are not x's features.
-template <expr::matrix Matrix, expr::activation X> auto operator*(Matrix&& matrix, X&& x) {
-  return expr::make_product<false>(expr::hold(std::forward<Matrix>(matrix)), expr::hold(std::forward<X>(x)));
+/// W·x (SpMM), or Wᵀ·x, through the pattern's column index, of the stored weights of W. Throws shape_error if
+/// W's columns are not x's features.
+template <expr::factor Factor, expr::activation X> auto operator*(Factor&& w, X&& x) {
+  return expr::make_product(expr::hold(std::forward<Factor>(w)), expr::hold(std::forward<X>(x)));
 }
 
 /// Only stored matrices can be multiplied: the message gives the right products.
@@ -4257,13 +4210,6 @@ auto operator*(Matrix&&, X&&) {
       "[W * x] W is an expression, not a stored matrix: write `a * (b * x)` for the product of three and "
       "`2 * (w * x)` for a scaled one, or else store it in a matrix first: `d = a * b, c = d * x`");
   return expr::number{0};  // so that no second error follows
-}
-
-/// Wᵀ·x, through the pattern's column index, of the stored weights of W.
-template <class Leaf, expr::activation X>
-  requires(Leaf::laid_over == domain::blocks)
-auto operator*(expr::transpose<Leaf> matrix, X&& x) {
-  return expr::make_product<true>(std::move(matrix.of), expr::hold(std::forward<X>(x)));
 }
 
 /// a·bᵀ of activations. Blocks that the destination does not store are lost, which `sampled` must say.
@@ -4284,8 +4230,15 @@ auto operator*(A&& a, expr::transpose<Leaf> b) {
 }
 
 /// a·b of matrices; each may be transposed.
-template <expr::factor_of_matrices A, expr::factor_of_matrices B> auto operator*(A&& a, B&& b) {
-  return expr::make_matrix_product(expr::factor_of(std::forward<A>(a)), expr::factor_of(std::forward<B>(b)));
+template <expr::factor_in_blocks A, expr::factor_in_blocks B> auto operator*(A&& a, B&& b) {
+  using left = expr::held<A>;
+  using right = expr::held<B>;
+  static_assert(expr::one_type<left, right>,
+                "the two matrices have different element types: " TESSERA_ONE_ACCUMULATOR);
+  expr::matrix_product<left, right> product{expr::hold(std::forward<A>(a)), expr::hold(std::forward<B>(b))};
+  const std::int64_t cols = expr::extent_of(product.a).cols, rows = expr::extent_of(product.b).rows;
+  if (cols != rows) throw shape_error(message("[A * B] A has ", cols, " columns but B has ", rows, " rows"));
+  return product;
 }
 
 // Products that do not exist: their messages give the right ones. A factor is returned, so that no second
@@ -4526,8 +4479,6 @@ template <class Value> inline constexpr bool sums_by_itself = false;  // `+=` is
 template <class Argument> inline constexpr bool sums_by_itself<token_sum<Argument>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<outer_product<A, B>> = true;
 template <class A, class B> inline constexpr bool sums_by_itself<matrix_product<A, B>> = true;
-template <class Leaf> inline constexpr bool is_transposed_matrix = false;
-template <class Leaf> inline constexpr bool is_transposed_matrix<transposed_matrix<Leaf>> = true;
 
 template <bool Accumulates, class Target, class Value> auto make_statement(Target& destination, Value value) {
   using Destination = std::conditional_t<tensor_view<Target>, std::remove_const_t<Target>, Target>;
@@ -4573,7 +4524,7 @@ auto assign(Destination& destination, Value const& value) {
                   "[= transposed(x)] rows and columns of a matrix can be exchanged, and of an activation in "
                   "products only: `sampled(dy * transposed(x))`");
     if constexpr (of_matrices)
-      return expr::make_statement<false>(destination, expr::transposed_matrix<decltype(value.of)>{value.of});
+      return expr::make_statement<false>(destination, value);
     else
       return expr::make_statement<false>(destination, expr::by_reference<Destination>(destination));
   } else {
@@ -6007,6 +5958,42 @@ template <element Element> using feature_vector = axis_vector<Element, domain::f
 /// A number for each token, such as a loss or a mean over features.
 template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
 
+/// The numbers of a vector, each several times in turn.
+template <element Element> class repeated_vector {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::features;
+
+  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
+      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
+
+  std::int64_t times() const { return times_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return size_; }
+  std::int64_t tokens() const { return -1; }
+  /// Of the vector.
+  Element const* data() const { return numbers_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  Element const* numbers_;
+  std::size_t bytes_;
+  std::int64_t size_, times_;
+};
+
+/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
+/// of its elements. Throws shape_error unless times is positive.
+template <element Element>
+repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
+                                           std::int64_t times) {
+  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
+  return {of, times};
+}
+template <element Element>
+void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
+
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
@@ -6503,6 +6490,7 @@ TESSERA_INLINE void store_narrowed(accumulator_t<E> const* from, int features, E
 // ---- tessera/kernels/tree.hpp
 #ifndef TESSERA_SINGLE_KERNELS_TREE
 #define TESSERA_SINGLE_KERNELS_TREE
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -6572,6 +6560,25 @@ template <class E> struct values : leaf<E> {
   using leaf<E>::leaf;
   template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
     return simd::load_values<typename V::arch_type>(this->from + at.feature);
+  }
+};
+
+/// The numbers of a vector, each `times` times in turn, beside values of a matrix or vector.
+template <class E> struct repeated : leaf<E> {
+  std::int64_t times;
+  int shift;  // times = 2^shift, or -1
+  repeated(E const* address, std::int64_t t)
+      : leaf<E>(address),
+        times(t),
+        shift(std::has_single_bit(std::uint64_t(t)) ? std::countr_zero(std::uint64_t(t)) : -1) {}
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    const std::int64_t first = at.first + at.feature;  // registers begin at multiples of their size
+    if (times == 1) return simd::load_values<typename V::arch_type>(this->from + first);
+    if (shift >= 0 && times >= std::int64_t(V::size)) return V(T(this->from[first >> shift]));
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(this->from[(first + std::int64_t(i)) / times]);
+    return V::load_unaligned(lane);
   }
 };
 
@@ -6797,9 +6804,17 @@ template <class Leaf> struct source : tree::nameless {
   explicit source(operand const& o) : from(o) {}
 };
 
+/// A vector whose numbers are repeated.
+template <class E> struct repeated_source : tree::nameless {
+  static constexpr bool costly = false;
+  operand from;  // everything of it
+  std::int64_t times;
+};
+
 // Declared first, as they call each other.
 template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
 template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
 template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
@@ -6821,6 +6836,9 @@ template <class First, class... Rest> auto on_all(tree::operands<First, Rest...>
 
 template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
+}
+template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+  return {t.address<E const>(leaf.from), leaf.times};
 }
 template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
   return applied<Op>(on_all(map.of, t));
@@ -6854,6 +6872,11 @@ struct describe_parts {
   template <class Op, class... A> void operator()(tree::apply<Op, A...> const&) const {
     d.operations += (last - first) * std::max(tokens, 1) * (Op::costly ? 12 : 1);
   }
+  template <class E> void operator()(repeated_source<E> const& leaf) const {
+    const std::int64_t begin = of.index * values_a_tile + first, end = begin + last - first;
+    const std::int64_t number = begin / leaf.times;
+    read_once(d, elements_of<E>(leaf.from, 0, number, ceil_div(end, leaf.times) - number));
+  }
   template <class Leaf> void operator()(source<Leaf> const& leaf) const {
     using E = typename Leaf::element_type;
     if constexpr (std::is_same_v<Leaf, tree::panel<E>>)
@@ -6878,7 +6901,9 @@ template <expr::value_name Name> struct name_type {};
 
 /// Whether two trees of one form read the same operands and numbers.
 template <class Tree> bool same(Tree const& a, Tree const& b) {
-  if constexpr (requires { a.from; })
+  if constexpr (requires { a.times; })
+    return a.from == b.from && a.times == b.times;
+  else if constexpr (requires { a.from; })
     return a.from == b.from;
   else if constexpr (requires { a.key; })
     return a.key == b.key;
@@ -6937,8 +6962,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 /// Whether an expression contains a product whose sums a kernel keeps in its accumulators.
 template <class Node> inline constexpr bool has_product = false;
-template <class Matrix, bool Transposed, class X>
-inline constexpr bool has_product<expr::product<Matrix, Transposed, X>> = true;
+template <class Factor, class X> inline constexpr bool has_product<expr::product<Factor, X>> = true;
 template <class Value> inline constexpr bool has_product<expr::stochastic_value<Value>> = has_product<Value>;
 template <class Op, class... A>
 inline constexpr bool has_product<expr::map<Op, A...>> = (has_product<A> || ...);
@@ -6951,8 +6975,7 @@ template <class... A> constexpr std::size_t first_with_product() {
 }
 
 /// The first product of an expression.
-template <class Matrix, bool Transposed, class X>
-auto const& first_product(expr::product<Matrix, Transposed, X> const& product) {
+template <class Factor, class X> auto const& first_product(expr::product<Factor, X> const& product) {
   return product;
 }
 template <class Value> auto const& first_product(expr::stochastic_value<Value> const& rounded) {
@@ -6983,7 +7006,10 @@ template <class T, over Over> class binder {
     static_assert(std::is_same_v<T, accumulator_t<E>>,
                   "the operands and the destination of a statement have different element "
                   "types: " TESSERA_ONE_ACCUMULATOR);
-    if constexpr (Over == over::values)
+    if constexpr (requires { leaf.tensor().times(); }) {
+      static_assert(Over == over::values, "repeat_interleave stands in statements on stored values alone");
+      return repeated_source<E>{{}, step_.reads(all_of(leaf.tensor())), leaf.tensor().times()};
+    } else if constexpr (Over == over::values)
       return source<tree::values<E>>(step_.reads(by_values(leaf.tensor())));
     else if constexpr (!in_panels<typename Leaf::tensor_type>)
       return panel_leaf<E, domain::panels>(compute_before<E>(plan_, tokens_, leaf));
@@ -7087,10 +7113,13 @@ template <class T, over Over> class binder {
 
 // ---- values in the worker's memory ----
 
+template <class Node> inline constexpr bool is_converted = false;
+template <element E, class Value> inline constexpr bool is_converted<expr::converted_value<E, Value>> = true;
+
 /// Whether a binder makes a tree of a node. Any other node is computed by another step.
 template <class Node>
 inline constexpr bool is_elementwise =
-    expr::leaf<Node> || expr::is_converted<Node> || requires(Node const& n) { n.address->argument; };
+    expr::leaf<Node> || is_converted<Node> || requires(Node const& n) { n.address->argument; };
 template <> inline constexpr bool is_elementwise<expr::number> = true;
 template <> inline constexpr bool is_elementwise<expr::uniform_random> = true;
 template <> inline constexpr bool is_elementwise<expr::feature_number> = true;
@@ -7121,7 +7150,7 @@ operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add con
 
 /// A value that is rounded to E, where it is stored.
 template <class Node, class E>
-concept converted_to = expr::is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
+concept converted_to = is_converted<Node> && std::is_same_v<typename Node::stored_element, E>;
 
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
@@ -7330,6 +7359,22 @@ template <class Arch, element E, class Tree> struct map {
 };
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/core/block_shape.hpp
+#ifndef TESSERA_SINGLE_CORE_BLOCK_SHAPE
+#define TESSERA_SINGLE_CORE_BLOCK_SHAPE
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// The size of a block: the unit of storage and of sparsity of a weight matrix. Stored row by row.
+template <int Rows, int Cols = Rows> struct block_shape {
+  static_assert(Rows > 0 && Cols > 0, "a block has at least one row and one column");
+  static constexpr int rows = Rows;
+  static constexpr int cols = Cols;
+  static constexpr int elements = Rows * Cols;
+};
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/tensor/pattern_algebra.hpp
@@ -8119,7 +8164,7 @@ void lower(plan& p, expr::statement<feature_vector<T>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }
 template <class T, class Block, class Value>
-  requires(!expr::sums_by_itself<Value> && !expr::is_transposed_matrix<Value>)
+  requires(!expr::sums_by_itself<Value> && !transposition<Value>)
 void lower(plan& p, expr::statement<block_sparse_matrix<T, Block>, Value, false> const& s) {
   lower_values(p, s.destination(), s.value);
 }
@@ -11200,17 +11245,18 @@ template <class Of, class Use> TESSERA_COLD void with_method(int chosen, Use&& u
 }
 
 /// Adds the step that computes an expression around a product into panels, or rows, of elements E.
-template <class E, class To, class Node, class Matrix, bool Transposed, class X>
+template <class E, class To, class Node, class Factor, class X>
 TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
-                                 expr::product<Matrix, Transposed, X> const& product) {
+                                 expr::product<Factor, X> const& product) {
   using T = accumulator_t<E>;
-  static_assert(std::is_same_v<T, accumulator_t<typename Matrix::value_type>>,
+  static_assert(std::is_same_v<T, accumulator_t<typename Factor::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
   using bind = binder<T, over::panels>;
   using stored = typename bind::template element_of<X>;
-  using of = product_of<typename Matrix::tensor_type, Transposed, stored>;
-  auto const& matrix = product.matrix.tensor();
+  auto const& matrix = product.w.tensor();
+  constexpr bool transposed = transposition<Factor>;
+  using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
   const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
@@ -11228,7 +11274,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   const auto tree = bind(p, s, to.tokens).around_product(node);
   require_same_names(tree);
   with_method<of>(
-      chosen, [&](auto number) { add_product<number, Transposed, stored, E>(p, s, to, x, tree, matrix); });
+      chosen, [&](auto number) { add_product<number, transposed, stored, E>(p, s, to, x, tree, matrix); });
 }
 
 template <class E, class Node>
@@ -11597,6 +11643,12 @@ template <class A, class B, class C, int Rows, int Inner, int Cols> struct matri
   }
 };
 
+/// The blocks of a factor, in the order of its lines.
+template <class Factor>
+using block_of =
+    line_block_of<typename std::remove_cvref_t<decltype(std::declval<Factor const&>().tensor())>::block,
+                  transposition<Factor>>;
+
 /// A factor as the kernel reads it: where its blocks are, in the order of its lines.
 struct matrix_factor {
   operand blocks;
@@ -11605,9 +11657,9 @@ struct matrix_factor {
 };
 /// A matrix where it lies, or the copy of a transposed one, made by a step before.
 template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
-  auto const& w = factor.of.tensor();
-  if constexpr (Factor::is_transposed) {
-    using block = typename Factor::of_block;
+  auto const& w = factor.tensor();
+  if constexpr (transposition<Factor>) {
+    using block = line_block_of<block_of<Factor>, true>;
     const kernels::block_index index = index_of(w.pattern(), true);
     return {ordered_blocks<typename Factor::value_type, block, true>(p, all_of(w), index), index.in_order(),
             transposed(w.pattern())};
@@ -11620,8 +11672,8 @@ template <class Factor> matrix_factor factor_of(plan& p, Factor const& factor) {
 template <class T, class Block, class A, class B>
 void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                             expr::matrix_product<A, B> const& product) {
-  using a_block = typename A::block;
-  using b_block = typename B::block;
+  using a_block = block_of<A>;
+  using b_block = block_of<B>;
   static_assert(
       a_block::rows == Block::rows && a_block::cols == b_block::rows && b_block::cols == Block::cols,
       "[c = a * b] the blocks do not fit: a's rows and b's columns must be c's, and a's columns b's rows");
@@ -11629,7 +11681,7 @@ void require_matrix_product(block_sparse_matrix<T, Block> const& to,
                     std::is_same_v<accumulator_t<T>, accumulator_t<typename B::value_type>>,
                 "the operands and the destination of a statement have different element "
                 "types: " TESSERA_ONE_ACCUMULATOR);
-  for (auto const& leaf : {all_of(product.a.of.tensor()), all_of(product.b.of.tensor())})
+  for (auto const& leaf : {all_of(product.a.tensor()), all_of(product.b.tensor())})
     if (overlap(all_of(to), leaf))
       throw shape_error(
           "[c = a * b] c is an operand, or overlaps one: a product cannot be computed in place");
@@ -11646,7 +11698,7 @@ TESSERA_COLD void lower(
   const matrix_factor a = factor_of(p, s.value.a), b = factor_of(p, s.value.b);
   if (!s.value.sampled) require_stores_product(a.stored, b.stored, to.pattern());
   using body = matrix_product_body<typename A::value_type, typename B::value_type, T, Block::rows,
-                                   A::block::cols, Block::cols>;
+                                   block_of<A>::cols, Block::cols>;
   step_draft made("matrix product", cut::lines);
   made.tiles = std::min(to.pattern().block_rows(), 8 * p.workers());
   const kernels::block_index c = index_of(to.pattern());
@@ -11664,11 +11716,11 @@ TESSERA_COLD void lower(
 /// c = transposed(w)
 template <class T, class Block, class Leaf>
 TESSERA_COLD void lower(
-    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transposed_matrix<Leaf>, false> const& s) {
+    plan& p, expr::statement<block_sparse_matrix<T, Block>, expr::transpose<Leaf>, false> const& s) {
   static_assert(std::is_same_v<T, typename Leaf::value_type>,
                 "[c = transposed(w)] the two matrices have different element types: bring them to one");
   block_sparse_matrix<T, Block>& to = s.destination();
-  auto const& w = s.value.of.tensor();
+  auto const& w = s.value.tensor();
   if (!(to.pattern() == transposed(w.pattern())))
     throw shape_error(message("[c = transposed(w)] c stores ", to.pattern().blocks(), " blocks and w ",
                               w.pattern().blocks(), ", others: give c the pattern transposed(w.pattern())"));
@@ -13556,6 +13608,8 @@ template <class E, class Body> struct rows_body {
       of.describe(now, inner);
       for (touched_bytes const& bytes : inner.reads) read_once(d, bytes);
       d.multiplies += inner.multiplies;
+      d.operations += inner.operations;
+      d.products.insert(d.products.end(), inner.products.begin(), inner.products.end());
       d.write(part_of_rows<E>(rows, stride, t, f.first, f.last, tokens_of(t.index, tokens)));
     }
   }
@@ -16362,7 +16416,7 @@ template <element T, class Shape> inline constexpr bool is_nm_matrix<transpose<n
 template <class T>
 concept nm_matrix = is_nm_matrix<std::remove_cvref_t<T>>;
 template <class T>
-concept any_matrix = nm_matrix<T> || matrix<T> || transposition<T>;
+concept any_matrix = nm_matrix<T> || factor<T>;
 
 }  // namespace expr
 
@@ -16370,7 +16424,7 @@ concept any_matrix = nm_matrix<T> || matrix<T> || transposition<T>;
 /// features.
 template <element T, class Shape, expr::activation X>
 auto operator*(nm_sparse_matrix<T, Shape> const& matrix, X&& x) {
-  return expr::make_product<false>(expr::nm_factor<T, Shape>(matrix), expr::hold(std::forward<X>(x)));
+  return expr::make_product(expr::nm_factor<T, Shape>(matrix), expr::hold(std::forward<X>(x)));
 }
 template <element T, class Shape, expr::activation X>
 auto operator*(nm_sparse_matrix<T, Shape>&&, X&& x) = delete;  // the matrix must have a name
@@ -28848,11 +28902,7 @@ class parameter_list {
   parameter_list(Layer const& of TESSERA_LIFETIMEBOUND)
       : parameter_list(const_cast<Layer*>(&of), detail::walk_tensors<Layer>) {}
   /// Of a layer whose type `walk` alone knows: train::any_layer.
-  TESSERA_COLD parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) {
-    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
-      (trained ? trained_ : frozen_).push_back(its);
-    });
-  }
+  parameter_list(void* layer, detail::walk_function walk) : layer_(layer), walk_(walk) { list(); }
 
   std::size_t size() const { return trained_.size(); }
   any_parameter const& operator[](std::size_t number) const { return trained_[number]; }
@@ -28866,6 +28916,12 @@ class parameter_list {
   std::string name(std::size_t number) const { return names()[number]; }
 
  protected:
+  TESSERA_COLD void list() {
+    trained_.clear(), frozen_.clear();
+    walk_(layer_, [&](parameter_name const&, any_parameter const& its, bool trained) {
+      (trained ? trained_ : frozen_).push_back(its);
+    });
+  }
   TESSERA_COLD std::vector<std::string> names_of(bool those_trained) const {
     std::vector<std::string> all;
     walk_(layer_, [&](parameter_name const& name, any_parameter const&, bool trained) {
@@ -28892,6 +28948,10 @@ class mutable_parameter_list : public parameter_list {
   any_parameter& operator[](std::size_t number) { return trained_[number]; }
   using parameter_list::frozen;
   std::span<any_parameter> frozen() { return frozen_; }
+
+  /// Lists the layer anew, in the memory of this list: a part that was assigned may have its tensors
+  /// elsewhere.
+  mutable_parameter_list& list_again() { return list(), *this; }
 };
 
 /// Throws shape_error, which begins with the operation, unless the other has as many stored values as the
@@ -28908,13 +28968,14 @@ TESSERA_COLD inline void require_alike(char const* operation, parameter_list con
 }
 
 /// Of parameters and of frozen tensors, which in gradients are measurements of a step.
-TESSERA_COLD inline void set_zero(mutable_parameter_list of) {
+TESSERA_COLD inline void set_zero(mutable_parameter_list& of) {
   const auto fill = [](any_tensor& tensor) {
     std::fill_n(tensor.data(), tensor.size_bytes(), std::byte());  // 0 of every element
   };
   for (std::size_t i = 0; i < of.size(); ++i) fill(of[i].tensor);
   for (any_parameter& each : of.frozen()) fill(each.tensor);
 }
+inline void set_zero(mutable_parameter_list&& of) { set_zero(of); }
 
 /// Zeros of a layer's shape, on its patterns: initial gradients or moments. Frozen tensors are empty; a layer
 /// that computes more in refresh, which is no part, has drop_refreshed().
@@ -29784,6 +29845,7 @@ struct model_size {
   std::int64_t parameters = 0;               // of the dense layer
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
+  std::int64_t stored_blocks = 0;            // of matrices
   std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
@@ -29816,6 +29878,7 @@ struct model_size {
     increase(parameters, all);
     increase(live_parameters, present == blocks ? all : std::llround(exactly * static_cast<double>(all)));
     increase(stored_elements, values);
+    increase(stored_blocks, present);
     increase(multiply_adds, detail::product(values, uses));
     return *this;
   }
@@ -29859,7 +29922,7 @@ struct model_size {
       increase(this->*number, detail::product(one.*number, count));
     };
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-                        &model_size::copied_bytes, &model_size::multiply_adds,
+                        &model_size::stored_blocks, &model_size::copied_bytes, &model_size::multiply_adds,
                         &model_size::attention_multiply_adds, &model_size::saved_values})
       add(number);
     lend_in_turn(one);
@@ -29950,6 +30013,7 @@ struct model_size {
 #define TESSERA_SINGLE_NN_LINEAR_LIKE
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -29962,13 +30026,17 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// Types:
 ///   value_type   the element of activations
 ///   block        of W
-///   parts, gradients, saved   as of every layer; `saved` is an empty struct if backward needs x alone
+///   parts, gradients, saved   as of every layer; `saved` lists its parts, or is an empty struct if backward
+///                             needs x alone
 /// How it is made:
 ///   size(out, in, density, bias)                 its model_size
-///   random(out, in, density, bias, seed, name)   zeros on a random pattern, whose key is the name of the
-///                                                weight in the model
+///   random(out, in, density, bias, seed, name)   a layer on a random pattern, whose key is the name of the
+///                                                weight in the model. Tensors that it leaves at zero, frozen
+///                                                ones, too, get their initial values from the model, see
+///                                                initialise_transformer: matrices random ones, vectors
+///                                                called `weight` 1. All others stay as they are
 ///   inputs(), outputs(features)                  in, and out
-///   plain()                                      the linear layer of W and b, which files of models fill
+/// For train::pretrained alone: plain(), the linear layer of W and b, which files of models fill.
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
 ///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in
@@ -29982,19 +30050,18 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>
-concept linear_like = requires(
-    Layer& layer, Layer const& l, panel_matrix<typename Layer::value_type> const& x,
-    destination<typename Layer::value_type> y, typename Layer::saved& s, typename Layer::saved const& filled,
-    typename Layer::gradients& g, pass<typename Layer::value_type> const& p, std::int64_t count,
-    double density, bias_term bias, std::uint64_t seed, parameter_name const& name) {
+concept linear_like = requires(Layer const& l, panel_matrix<typename Layer::value_type> const& x,
+                               destination<typename Layer::value_type> y, typename Layer::saved& s,
+                               typename Layer::saved const& filled, typename Layer::gradients& g,
+                               pass<typename Layer::value_type> const& p, std::int64_t count, double density,
+                               bias_term bias, std::uint64_t seed, parameter_name const& name) {
   typename Layer::block;
   requires detail::has_parts<Layer>;
+  requires detail::has_parts<typename Layer::saved> || std::is_empty_v<typename Layer::saved>;
   { Layer::size(count, count, density, bias) } -> std::same_as<model_size>;
   { Layer::random(count, count, density, bias, seed, name) } -> std::same_as<Layer>;
   { l.inputs() } -> std::same_as<std::int64_t>;
   { l.outputs(count) } -> std::same_as<std::int64_t>;
-  { layer.plain().weight(count, count) };
-  { layer.plain().bias[count] };
   { l.unfilled() } -> std::same_as<typename Layer::saved>;
   { l.prepare(x, s, p) } -> runnable;
   { l.value(x, filled) } -> expression;
@@ -30833,6 +30900,7 @@ void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::sav
 /// A layer that saves only its input, from which backward computes all other saved values again in borrowed
 /// memory (Chen et al. 2016). Results and gradients have the bits of `layer` alone.
 template <element T, class Layer> struct recomputed {
+  using value_type = T;
   Layer layer;
 
   struct saved {};
@@ -31505,11 +31573,11 @@ template <element T> struct dropout {
 // ---- tessera/nn/initialisation.hpp
 #ifndef TESSERA_SINGLE_NN_INITIALISATION
 #define TESSERA_SINGLE_NN_INITIALISATION
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 // Initial values. The value of an element is a function of the seed, the name of its parameter, its row and
@@ -31532,10 +31600,10 @@ enum class distribution { normal, truncated_normal, xavier, he };
 void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
                 double deviation = 0.02, double factor = 1);
 
-/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT: matrices are normal or
-/// truncated normal with deviation 0.02; matrices at the end of a residual branch (`…out.weight`,
-/// `…down.weight`) are divided by √(2 layers); gains are 1, biases 0. Coefficients of
-/// slimmable layers are 1.
+/// Initial values of a transformer as in GPT-2 (Radford et al. 2019, §2.3) and BERT, for every tensor that
+/// its layers left at zero: matrices, frozen ones, too, are normal or truncated normal with deviation 0.02;
+/// in the layers that end a residual branch (`attention.out` and `mlp.down` of a block) they are divided by
+/// √(2 layers); a vector called `weight`, a gain, is 1. All others stay as their layers made them.
 void initialise_transformer(mutable_parameter_list model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 
@@ -31574,21 +31642,34 @@ TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t
   });
 }
 
+namespace detail {
+
+inline bool is_zero(any_tensor const& tensor) {  // 0 of every element has the bits 0
+  std::byte const* const first = tensor.data();
+  const std::size_t bytes = tensor.size_bytes();
+  return bytes == 0 || (first[0] == std::byte() && std::equal(first + 1, first + bytes, first));
+}
+
+inline bool ends_residual_branch(std::string const& name) {
+  const std::string path = '.' + name;
+  return path.find(".attention.out.") != path.npos || path.find(".mlp.down.") != path.npos;
+}
+
+}  // namespace detail
+
 TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int64_t layers,
                                          std::uint64_t seed, distribution from, double deviation) {
-  const std::vector<std::string> names = model.names();
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    any_tensor& tensor = model[i].tensor;
-    const std::string_view name = names[i], last = name.substr(name.rfind('.') + 1);
-    if (tensor.is_matrix()) {
-      const bool ends_branch = name.ends_with(".out.weight") || name.ends_with(".down.weight");
+  const auto give_values = [&](any_tensor& tensor, std::string const& name) {
+    if (!detail::is_zero(tensor)) return;
+    if (tensor.is_matrix())
       initialise(tensor, from, seed, name, deviation,
-                 ends_branch ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
-    } else {
-      const double value = last == "weight" || last == "coefficients" ? 1 : 0;
-      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), value));
-    }
-  }
+                 detail::ends_residual_branch(name) ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
+    else if (name == "weight" || name.ends_with(".weight"))
+      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), 1.0));
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) give_values(model[i].tensor, names[i]);
+  for (std::size_t i = 0; i < frozen.size(); ++i) give_values(model.frozen()[i].tensor, frozen[i]);
 }
 
 #endif
@@ -32596,6 +32677,7 @@ void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matri
 // ---- tessera/nn/transformer_block.hpp
 #ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
 #define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
+#include <concepts>
 #include <cstdint>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -32610,6 +32692,7 @@ enum class norm_order { pre, post };
 template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
+  using value_type = T;
   static constexpr norm_order order = Order;
   static constexpr bool is_pre = Order == norm_order::pre;
 
@@ -32747,8 +32830,17 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_ma
   dx.add_term(p);
 }
 
-/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder.
-/// Norms and the products of attention with itself stay in the element of the weights.
+/// The error of a model of layers of another element.
+template <class Layer, element T> constexpr void require_element() {
+  if constexpr (requires { typename Layer::value_type; })
+    static_assert(std::same_as<typename Layer::value_type, T>,
+                  "the layers of a model have its element: gpt<bfloat16, Block, Layer> and encoder<bfloat16, "
+                  "Block, Layer> are made of a Layer of bfloat16");
+}
+
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder: a
+/// type, of which `random(config, mask::causal, seed, "block.0")` makes one, as of any block. Norms and the
+/// products of attention with itself stay in the element of the weights.
 template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
           class Block = typename Linear::block>
 using transformer_block_of =
@@ -32844,6 +32936,7 @@ void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matr
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
+  static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;
@@ -33120,6 +33213,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// table.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
+  static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;
@@ -35461,7 +35555,7 @@ template <class A, class B> inline constexpr bool sums_by_itself<outer_products<
 /// for as many blocks as there are pairs. Neither factor may be a transpose.
 template <class A, class B> expr::outer_products<A, B> by_outer_products(expr::matrix_product<A, B> product) {
   static_assert(
-      !A::is_transposed && !B::is_transposed,
+      !transposition<A> && !transposition<B>,
       "[by_outer_products(a * b)] a factor is a transpose: store it first, with `c = transposed(w)`");
   return {std::move(product)};
 }
@@ -35570,8 +35664,8 @@ TESSERA_COLD void lower(
     expr::statement<block_sparse_matrix<C, Block>, expr::outer_products<A, B>, Accumulates> const& s) {
   block_sparse_matrix<C, Block>& to = s.destination();
   require_matrix_product(to, s.value);
-  auto const& a = s.value.a.of.tensor();
-  auto const& b = s.value.b.of.tensor();
+  auto const& a = s.value.a.tensor();
+  auto const& b = s.value.b.tensor();
   if (!s.value.sampled) require_stores_product(a.pattern(), b.pattern(), to.pattern());
   if (to.size() == 0) return;
 
@@ -35592,11 +35686,11 @@ TESSERA_COLD void lower(
   products.writes(runs.products);
   products.reads(runs.starts);
   p.add(products, outer_products_body<typename A::value_type, typename B::value_type, Block::rows,
-                                      A::block::cols, Block::cols>{.runs = runs,
-                                                                   .a = products.reads(all_of(a)),
-                                                                   .b = products.reads(all_of(b)),
-                                                                   .columns = index_of(a.pattern(), true),
-                                                                   .tiles = products.tiles});
+                                      block_of<A>::cols, Block::cols>{.runs = runs,
+                                                                      .a = products.reads(all_of(a)),
+                                                                      .b = products.reads(all_of(b)),
+                                                                      .columns = index_of(a.pattern(), true),
+                                                                      .tiles = products.tiles});
 
   using body = merge_body<C, Block::rows, Block::cols>;
   const kernels::block_index c = index_of(to.pattern());
@@ -37381,138 +37475,60 @@ inline token_loss evaluate(context& ctx, any_model& model, token_batch const& sh
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/architecture.hpp
-#ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
-#define TESSERA_SINGLE_TRAIN_ARCHITECTURE
-#include <algorithm>
-#include <charconv>
-#include <cstddef>
+// ---- tessera/train/loss_scaling.hpp
+#ifndef TESSERA_SINGLE_TRAIN_LOSS_SCALING
+#define TESSERA_SINGLE_TRAIN_LOSS_SCALING
+#include <cmath>
 #include <cstdint>
-#include <set>
 #include <string>
-#include <string_view>
-#include <system_error>
-#include <type_traits>
-#include <utility>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-namespace detail {
+/// The factor of the loss before its gradients are computed, so that gradients do not vanish in an element
+/// with few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides the
+/// gradients by it again. A step whose gradients are not finite is skipped and halves the scale; `interval`
+/// good steps in a row double it.
+///   training::pass makes passes with `scale`; train_step refuses gradients of another scale
+struct loss_scaling {
+  double scale = 1;           // a power of two: multiplying by it rounds nothing
+  std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
+  std::int64_t good_steps = 0;
 
-/// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
-/// belongs to none.
-std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
-std::int64_t length_of_list(io::json::object const& all, std::string_view list);
+  static constexpr double least = 0x1p-24, most = 0x1p40;
 
-/// Compares settings of a checkpoint with settings of the model or training in memory. Throws io_error with
-/// both values.
-///   owner    "model" or "training"
-///   advice   the end of the error
-///   knows    whether the checkpoint can have a setting of this name
-template <class Knows>
-TESSERA_COLD void require_settings(io::json_place const& written, io::json const& asked, char const* owner,
-                                   char const* advice, Knows&& knows) {
-  io::json::object const &there = written.members(), &here = *asked.get_if<io::json::object>();
-  const auto lists_agree = [&](std::string_view key) {
-    const auto [list, number] = list_of(key);
-    const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
-    if (number < 0 || in_file == now) return;
-    const std::string name = list.empty() ? "its layers" : io::excerpt(list.substr(0, list.size() - 1));
-    written.fail(message("has ", in_file, " of ", name, ", but this ", owner, " has ", now, advice));
-  };
-  for (io::json_member const& setting : here) {
-    const std::string now = io::to_text(setting.value);
-    if (!written.contains(setting.key)) {
-      if (!knows(setting.key)) continue;
-      lists_agree(setting.key);
-      written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
-    }
-    if (const std::string in_file = io::to_text(written.at(setting.key).value()); in_file != now)
-      written.at(setting.key)
-          .fail(message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner,
-                        advice));
+  /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
+  /// < 1.
+  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000);
+
+  bool adapts() const { return interval > 0; }
+
+  /// Throws error if the scale is already the least: the cause is then not the scale.
+  ///   found   the beginning of the error: which numbers are not finite
+  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
+  void succeeded() {
+    if (!adapts() || ++good_steps < interval) return;
+    good_steps = 0;
+    if (scale * 2 <= most) scale *= 2;
   }
-  for (io::json_member const& setting : there) {
-    if (asked.find(setting.key)) continue;
-    lists_agree(setting.key);
-    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
-                                     " in the checkpoint, but this ", owner, " has none", advice));
-  }
-}
-
-}  // namespace detail
-
-/// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
-/// Also of an optimizer or a policy.
-io::json architecture(setting_list const& of);
-
-/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
-io::json::object training_settings(setting_list const& of);
-
-/// The arithmetic that decides about the last bits of a model's results: the instruction set, and the engines
-/// for its parameters and for the elements to which its layers round the factors of products.
-std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
-                                machine const& on);
+};
 
 #ifdef TESSERA_BODY
 
-namespace detail {
-
-TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
-  for (std::size_t begin = 0; begin < key.size();) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    std::int64_t number = -1;
-    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
-    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
-    begin = end + 1;
-  }
-  return {"", -1};
+TESSERA_BODY loss_scaling loss_scaling::adaptive(double first, std::int64_t interval) {
+  int exponent;
+  if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
+    throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
+                               " steps: the scale must be a power of two in ", least, " … ", most,
+                               ", the steps at least 1"));
+  return {first, interval};
 }
 
-TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
-  std::int64_t length = 0;
-  for (io::json_member const& one : all)
-    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
-  return length;
-}
-
-}  // namespace detail
-
-TESSERA_BODY io::json architecture(setting_list const& of) {
-  io::json::object all;
-  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
-    if (!each.of_training) all.push_back({name.text(), each.value});
-  });
-  return all;
-}
-
-TESSERA_BODY io::json::object training_settings(setting_list const& of) {
-  io::json::object all;
-  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
-    if (each.of_training) all.push_back({"model." + name.text(), each.value});
-  });
-  return all;
-}
-
-TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameters,
-                                             setting_list const& settings, machine const& on) {
-  std::set<std::string> engines;
-  const auto add = [&](element_type const& of) {
-    const auto add_if = [&]<class E>(std::type_identity<E>) {
-      if (of.is<E>()) engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
-    };
-    add_if(std::type_identity<float>()), add_if(std::type_identity<double>());
-    add_if(std::type_identity<bfloat16>()), add_if(std::type_identity<float16>());
-    add_if(std::type_identity<float8_e4m3>()), add_if(std::type_identity<float8_e5m2>());
-    add_if(std::type_identity<int8>());
-  };
-  for (nn::any_parameter const& each : parameters) add(each.tensor.element());
-  settings.for_each([&](nn::parameter_name const&, any_setting const& each) {
-    if (each.element) add(*each.element);
-  });
-  std::string words = arithmetic_of<>(on);
-  for (std::string const& of_one : engines) words += of_one;
-  return words;
+TESSERA_BODY void loss_scaling::overflowed(std::int64_t step, std::string const& found) {
+  if (scale / 2 < least)
+    throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
+                        "; a lower learning rate may help"));
+  scale /= 2;
+  good_steps = 0;
 }
 
 #endif
@@ -37527,25 +37543,31 @@ TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameter
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 // What an optimizer keeps for each parameter: arrays that it declares, which checkpoints write and updates of
-// patterns move.
+// patterns move (moved_state.hpp).
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The parts of a parameter for each of which an array of an optimizer's state has a number. A vector is one
 /// block, of one column.
 enum class state_per {
-  element,  // stored values, in their order; zero in new blocks
-  group,    // groups of consecutive stored values; zero in new blocks
-  block,    // stored blocks; zero for new ones
+  element,  // stored values, in their order
+  group,    // groups of consecutive stored values
+  block,    // stored blocks
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
+};
+
+/// What an array has in new blocks when a pattern changes.
+enum class in_new_blocks {
+  zero,
+  mean,   // the mean of its numbers in the blocks that stay; zero if none does
+  count,  // the number of updates until then
 };
 
 /// Numbers in 8 bits, as shares of the greatest magnitude of their group. nearest(0) stands for 0.
@@ -37579,6 +37601,7 @@ struct state_array {
   state_per per;
   int group = 1;                     // values of a group
   eight_bits const* code = nullptr;  // of elements: their scales are the next array
+  in_new_blocks begins = in_new_blocks::zero;
   aligned_array<std::byte> bytes = {};
 
   std::int64_t size_for(parameter_sizes const& of) const;
@@ -37604,10 +37627,16 @@ class state_list {
   explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
-  void elements(std::string name) { add(std::move(name), accumulator(), state_per::element); }
+  void elements(std::string name, in_new_blocks begins = in_new_blocks::zero) {
+    add(std::move(name), accumulator(), state_per::element);
+    arrays_.back().begins = begins;
+  }
   void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
   void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
   void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// An accumulator for each block of a matrix, "born": the number of updates before it grew, zero for blocks
+  /// of the first pattern. Once, whoever asks.
+  void births();
   /// Of any type of numbers. Groups must divide the blocks of a matrix, with which they move.
   template <class T> void array(std::string name, state_per per, int group = 1) {
     if (per == state_per::group && parameter_.is_matrix() &&
@@ -37638,9 +37667,27 @@ class state_list {
 
 namespace detail {
 
-/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`.
-void move_state(std::vector<state_array>& arrays, pattern_moves const& moves, parameter_sizes const& now,
-                std::int64_t block_elements);
+/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
+///   values   one for each stored value of the matrix
+template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return;
+  pattern const& stored = matrix.pattern();
+  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
+        values[slot * height * width + k] = 0;
+  };
+  for (int i = 0; i < stored.block_rows(); ++i) {
+    const auto row = stored.row(i);
+    if (row.empty()) continue;
+    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
+    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
+    if (i + 1 == stored.block_rows())
+      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
+  }
+}
 
 }  // namespace detail
 
@@ -37698,6 +37745,14 @@ TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
   if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
 }
 
+TESSERA_BODY void state_list::births() {
+  const bool has = std::any_of(arrays_.begin(), arrays_.end(),
+                               [](state_array const& array) { return array.name == "born"; });
+  if (has || !parameter_.is_matrix()) return;
+  blocks("born");
+  arrays_.back().begins = in_new_blocks::count;
+}
+
 TESSERA_COLD TESSERA_BODY void state_list::add(std::string name, element_type const& element, state_per per,
                                                int group, eight_bits const* code) {
   if (group < 1) throw option_error(message("[optimizer] groups of ", name, " have ", group, " values"));
@@ -37709,7 +37764,650 @@ TESSERA_COLD TESSERA_BODY void state_list::add(std::string name, element_type co
   arrays_.push_back({std::move(name), &element, per, group, code});
 }
 
+TESSERA_BODY state_array& optimizer_state::at(std::size_t parameter, std::string const& name) {
+  for (state_array& array : parameters.at(parameter))
+    if (array.name == name) return array;
+  throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+}
+
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             optimizer_state const& state) {
+  if (state.parameters.size() != model.size())
+    throw shape_error(message("[", operation, "] the model has ", model.size(),
+                              " parameters, and the state of ", "the optimizer is for ",
+                              state.parameters.size(), ": initial_state makes one"));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    auto const& arrays = state.parameters[i];
+    if (model[i].is_narrow() && (arrays.empty() || arrays[0].name != "master" ||
+                                 arrays[0].element != model[i].tensor.element().accumulator))
+      throw shape_error(message("[", operation, "] ", model.name(i), " is of ",
+                                model[i].tensor.element().name,
+                                ", but the state of the optimizer has no master of it"));
+    for (state_array const& array : arrays)
+      if (const std::int64_t size = array.size_for(parameter_sizes::of(model[i].tensor));
+          array.size() != size)
+        throw shape_error(message("[", operation, "] ", array.name, " of ", model.name(i), " has ",
+                                  array.size(), " numbers, and should have ", size,
+                                  ": the state must be of this model and its patterns (initial_state)"));
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
+                                             nn::parameter_list const& gradients,
+                                             optimizer_state const& state) {
+  nn::require_alike(operation, model, gradients);
+  require_state(operation, model, state);
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (&gradients[i].tensor.element() != model[i].tensor.element().accumulator)
+      throw shape_error(message("[", operation, "] the gradient of ", model.name(i), " is of ",
+                                gradients[i].tensor.element().name, ", but should be of ",
+                                model[i].tensor.element().accumulator->name));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/parameter_groups.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
+#define TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
+struct parameter_group {
+  std::string names;    // as in a checkpoint; each `*` stands for any text
+  double rate = 1;      // factor of the learning rate; 0: frozen, without a gradient
+  double decay = 1;     // factor of the optimizer's weight decay
+  bool evolves = true;  // whether the sparsity policy changes the patterns; frozen parameters keep them
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("names", of.names...);
+    each.setting("rate", of.rate...);
+    each.setting("decay", of.decay...);
+    each.setting("evolves", of.evolves...);
+  }
+  bool is_frozen() const { return rate == 0; }
+};
+
 namespace detail {
+/// Whether a text has the form of a pattern in which each `*` stands for any text.
+constexpr bool matches(std::string_view form, std::string_view text) {
+  const std::size_t star = form.find('*');
+  if (star == form.npos) return form == text;
+  if (text.substr(0, star) != form.substr(0, star)) return false;
+  form.remove_prefix(star + 1);
+  for (std::size_t skipped = star; skipped <= text.size(); ++skipped)
+    if (matches(form, text.substr(skipped))) return true;
+  return false;
+}
+static_assert(matches("*.bias", "a.b.bias") && matches("a*", "a") && matches("*a*b", "xaxab"));
+static_assert(!matches("a.*", "b.a.c") && !matches("a", "ab") && !matches("*.bias", "bias"));
+}  // namespace detail
+
+/// The groups of a model's parameters. A parameter belongs to the first group that its name matches; one that
+/// matches none is trained as it would be without groups.
+class parameter_groups {
+ public:
+  parameter_groups() = default;
+  /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
+  parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups);
+
+  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
+  /// Of parameter `number`, in the order of for_each_parameter.
+  parameter_group const& of_parameter(std::size_t number) const {
+    return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
+  }
+  /// Of matrix `number`, in the order of evolving_weights.
+  bool evolves(std::uint64_t number) const {
+    if (of_matrix_.empty()) return true;
+    parameter_group const& group = groups_[of_matrix_[number]];
+    return group.evolves && !group.is_frozen();
+  }
+
+  /// Drops the gradients of frozen parameters; gives zeros to others that have none.
+  void fit_gradients(nn::parameter_list const& model, nn::mutable_parameter_list gradients) const;
+
+ private:
+  static parameter_group const& all_alike() {
+    static const parameter_group alike;
+    return alike;
+  }
+  std::vector<parameter_group> groups_;
+  std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void parameter_groups::fit_gradients(nn::parameter_list const& model,
+                                                               nn::mutable_parameter_list gradients) const {
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (of_parameter(i).is_frozen())
+      gradients[i].tensor.drop();
+    else if (!nn::is_wanted(gradients[i].tensor))
+      gradients[i].tensor.reset_like(model[i].tensor);
+}
+
+TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
+                                                             std::vector<parameter_group> groups) {
+  std::vector<std::int64_t> members(groups.size());
+  groups_ = std::move(groups);
+  groups_.push_back({});  // of parameters that match none
+  const std::vector<std::string> names = model.names();
+  const std::string first = names.empty() ? "" : names.front();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::size_t g = 0;
+    while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
+    if (g < members.size()) ++members[g];
+    of_parameter_.push_back(g);
+    if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
+  }
+  for (std::size_t g = 0; g < members.size(); ++g) {
+    parameter_group const& group = groups_[g];
+    const auto require = [&](char const* what, double value) {
+      if (!(value >= 0 && std::isfinite(value)))
+        throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
+                                   ": it is a factor, at least 0"));
+    };
+    require("rate", group.rate);
+    require("decay", group.decay);
+    if (members[g] == 0)
+      throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
+                                 " that no earlier group has; they have names such as \"", first,
+                                 "\", and * stands for any text"));
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/optimizers/optimizer.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// An optimizer is a struct with two functions: `state` declares the arrays that it keeps for a parameter, and
+// `step` updates the stored values of one, whatever its block, and its arrays:
+//
+//   struct momentum {
+//     double factor = 0.9;
+//     void state(train::state_list& each, any_tensor const&) const { each.elements("velocity"); }
+//     template <element T>
+//     void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
+//       auto v = of.elements(0);
+//       run(ctx, v = stored_values(v) * factor + stored_values(of.gradient) * now.gradient_scale,
+//           of.w = stored_values(of.w) - stored_values(v) * now.rate, of.rounded());
+//     }
+//   };
+//
+// Absent blocks cost nothing, and the stored blocks of a sparse matrix get the bits that they would get in a
+// dense one. A zero with a zero gradient must stay zero: it may be padding. An optimizer may have a function
+// check(), which throws option_error for settings that make no sense; training calls it. It lists its
+// settings in `parts` as a layer does, so that a resumed training compares them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The values of one update that do not depend on elements.
+struct update {
+  std::int64_t number;        // number of this update; the first is 1
+  double rate;                // learning rate
+  double gradient_scale;      // factor of all gradients
+  double decay = 1;           // factor of the optimizer's weight decay: 0 of vectors, which do not decay
+  std::size_t parameter = 0;  // its number in the model
+  nn::parameter_list const* model = nullptr;
+
+  /// The name of the parameter, which takes a walk through the model.
+  std::string name() const { return model->name(parameter); }
+};
+
+/// Throws option_error, with the name, unless a setting of an optimizer is in a range.
+void require_setting(const char* name, double value, bool in_range, const char* range);
+
+/// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
+struct rounding_statement {
+  using statement_tag = void;
+  nn::any_parameter* to;
+  feature_vector<float> const* master;  // null if there is nothing to be done
+
+  void lower(eval::plan& p) const {
+    if (master) to->round(p, to->tensor, *master);
+  }
+};
+
+/// Numbers in 8 bits: see state_list::scaled.
+struct scaled_values {
+  state_array &codes, &scales;
+
+  std::int64_t groups() const { return scales.size(); }
+  /// The first value of a group, and the number of its values.
+  std::int64_t first(std::int64_t group) const { return group * codes.group; }
+  std::int64_t size(std::int64_t group) const {
+    return std::min<std::int64_t>(codes.group, codes.size() - first(group));
+  }
+  float operator[](std::int64_t i) const {
+    return codes.code->value(codes.data<std::uint8_t>()[i]) * scales.data<float>()[i / codes.group];
+  }
+  /// New values of a group, and with them its scale.
+  template <class T> void store(std::int64_t group, T const* values) {
+    const std::int64_t at = first(group), count = size(group);
+    float greatest = 0;
+    for (std::int64_t k = 0; k < count; ++k) greatest = std::max(greatest, std::abs(float(values[k])));
+    scales.data<float>()[group] = greatest;
+    for (std::int64_t k = 0; k < count; ++k)
+      codes.data<std::uint8_t>()[at + k] =
+          codes.code->nearest(greatest > 0 ? float(values[k]) / greatest : 0);
+  }
+};
+
+/// A parameter in an update. Its stored values stand block by block, in the order of the pattern.
+///   T   its accumulator: float or double
+template <element T> class parameter_values {
+ public:
+  parameter_values(nn::any_parameter& of, any_tensor const& its_gradient, std::span<state_array> arrays)
+      : parameter(of),
+        w(of.is_narrow() ? vector_over(arrays[0])
+                         : feature_vector<T>::of_values(of.tensor.data<T>(), of.tensor.size())),
+        gradient(feature_vector<T>::of_values(const_cast<T*>(its_gradient.data<T>()), its_gradient.size())),
+        arrays_(arrays.subspan(of.is_narrow())) {}
+
+  parameter_values(parameter_values const&) = delete;
+  parameter_values& operator=(parameter_values const&) = delete;
+
+  nn::any_parameter& parameter;      // its sizes, block, pattern, role
+  feature_vector<T> w;               // stored values or, of a narrow parameter, their master
+  const feature_vector<T> gradient;  // as many
+
+  // Array i, as `state` declared them; option_error if there is none, or it is of another kind.
+
+  /// Of accumulators, one for each stored value.
+  feature_vector<T> elements(std::size_t i) {
+    state_array& found = array_of<T>(i);
+    if (found.per != state_per::element)
+      throw option_error(message("[optimizer] array ", i, " of the state, ", found.name,
+                                 ", has not a number for each stored value: take it by array(", i, ")"));
+    return vector_over(found);
+  }
+  /// Of accumulators, one for each stored block, row or column.
+  feature_vector<T> numbers(std::size_t i) { return vector_over(array_of<T>(i)); }
+  /// Of numbers of any type.
+  template <class Number = T> std::span<Number> array(std::size_t i) {
+    state_array& found = array_of<Number>(i);
+    return {found.template data<Number>(), static_cast<std::size_t>(found.size())};
+  }
+  /// Of codes; its scales are array i + 1.
+  scaled_values scaled(std::size_t i) { return {array_of<std::uint8_t>(i), array_of<float>(i + 1)}; }
+
+  /// The last statement of a step, or a run of its own: gives a narrow parameter its new values. A step that
+  /// leaves it out is rounded behind it, in one more pass.
+  rounding_statement rounded() {
+    is_rounded_ = true;
+    if constexpr (std::is_same_v<T, float>)
+      return {&parameter, parameter.is_narrow() ? &w : nullptr};
+    else
+      return {&parameter, nullptr};
+  }
+  bool is_rounded() const { return is_rounded_ || !parameter.is_narrow(); }
+
+ private:
+  static feature_vector<T> vector_over(state_array& array) {
+    return feature_vector<T>::of_values(array.data<T>(), array.size());
+  }
+  template <class Number> state_array& array_of(std::size_t i) {
+    if (i >= arrays_.size() || !arrays_[i].element->template is<Number>())
+      throw option_error(
+          message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
+                  i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
+                                     : ", but there is none",
+                  ": `state` of this optimizer should declare it so, or the state is of another optimizer"));
+    return arrays_[i];
+  }
+  std::span<state_array> arrays_;
+  bool is_rounded_ = false;
+};
+
+namespace detail {
+
+template <class Optimizer>
+concept declares_state = requires(Optimizer const& by, state_list& each, any_tensor const& parameter) {
+  by.state(each, parameter);
+};
+
+template <class Optimizer>
+concept has_step = requires(Optimizer const& by, context& ctx, update const& now,
+                            parameter_values<float>& of) { by.step(ctx, now, of); };
+
+/// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
+/// §3.1).
+template <class Optimizer>
+std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter const& of,
+                                        bool births = false) {
+  static_assert(declares_state<Optimizer>,
+                "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
+                "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
+                "train::parameter_values<T>&, and now.decay is 0 for parameters that do not decay");
+  state_list list(of.tensor);
+  if (of.is_narrow()) list.elements("master");
+  by.state(list, of.tensor);
+  if (births) list.births();
+  return list.take();
+}
+
+}  // namespace detail
+
+/// The state before the first update: masters are the parameters, all else is zero.
+///   births   whether it tells when blocks grow, also if the optimizer does not ask: turnover::knows_age
+template <class Optimizer>
+optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model,
+                              bool births = false) {
+  optimizer_state state;
+  for (nn::any_parameter const& each : model) {
+    std::vector<state_array> arrays = detail::declared_state(optimizer, each, births);
+    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
+    if (each.is_narrow())
+      arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
+    state.parameters.push_back(std::move(arrays));
+  }
+  return state;
+}
+
+/// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
+/// optimizer declares for a dense matrix of 64 x 64, for as many values and blocks.
+///   births   as of initial_state
+template <class Optimizer>
+double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false) {
+  constexpr int side = 64;
+  const auto of = [&]<class T>(T) {
+    dense_matrix<T> probe(side, side);
+    const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
+    double bytes = 0;
+    for (state_array& array : detail::declared_state(optimizer, like, births)) {
+      array.reset(parameter_sizes::of(like.tensor));
+      const bool by_block = array.per == state_per::block;
+      bytes += static_cast<double>(array.bytes.size()) *
+               static_cast<double>(by_block ? size.stored_blocks : size.stored_elements) /
+               static_cast<double>(by_block ? like.tensor.pattern().blocks() : side * side);
+    }
+    return bytes;
+  };
+  if (size.accumulator_bytes == sizeof(double)) return of(double());
+  return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
+}
+
+/// One update of all parameters that are not frozen and have a gradient; the gradients stay unchanged.
+/// `gradient_scale` applies clipping and the mean over tokens, without another pass over the gradients.
+/// Throws shape_error if gradients or state do not fit the model.
+template <class Optimizer>
+void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list& model,
+                       nn::parameter_list const& gradients, optimizer_state& state, double rate,
+                       double gradient_scale = 1, parameter_groups const& groups = {}) {
+  static_assert(
+      detail::declares_state<Optimizer> && detail::has_step<Optimizer>,
+      "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
+      "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
+  require_state("optimizer", model, gradients, state);
+  const std::int64_t number = state.updates + 1;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    parameter_group const& group = groups.of_parameter(i);
+    any_tensor const& gradient = gradients[i].tensor;
+    if (group.is_frozen() || !nn::is_wanted(gradient)) continue;
+    const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
+    const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
+    const auto step = [&]<class T>(T) {
+      parameter_values<T> values(model[i], gradient, state.parameters[i]);
+      optimizer.step(ctx, now, values);
+      if (!values.is_rounded()) run(ctx, values.rounded());
+      if (model[i].tensor.is_matrix()) detail::clear_overhang(model[i].tensor, values.w.data());
+    };
+    gradient.element().is<float>() ? step(float()) : step(double());
+  }
+  state.updates = number;
+}
+template <class Optimizer>
+void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list&& model,
+                       nn::parameter_list const& gradients, optimizer_state& state, double rate,
+                       double gradient_scale = 1, parameter_groups const& groups = {}) {
+  update_parameters(ctx, optimizer, model, gradients, state, rate, gradient_scale, groups);
+}
+
+namespace detail {
+void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                      nn::parameter_list const& like, std::string const& name);
+}  // namespace detail
+
+/// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
+/// layer that is shaped like the model. "master" is, of a parameter that is not narrow, the parameter. Throws
+/// option_error if no parameter has such an array.
+template <class Model>
+typename Model::gradients elements_of(optimizer_state const& state, Model const& model,
+                                      std::string const& name) {
+  typename Model::gradients like = nn::zeros_like(model);
+  nn::mutable_parameter_list to(like);
+  const nn::parameter_list from(model);
+  detail::require_elements(state, from, to, name);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(state.at(i, name).bytes.data(), to[i].tensor.size_bytes(), to[i].tensor.data());
+    else if (name == "master" && !from[i].is_narrow())
+      to[i].tensor.assign(from[i].tensor);
+  return like;
+}
+/// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
+/// for sizes of another model.
+void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
+                                               const char* range) {
+  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_elements(optimizer_state const& state, nn::parameter_list const& model,
+                                                nn::parameter_list const& like, std::string const& name) {
+  if (state.parameters.size() != like.size())
+    throw shape_error(
+        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
+  bool any = false;
+  for (std::size_t i = 0; i < like.size(); ++i) {
+    if (!state.has(i, name)) continue;
+    any = true;
+    state_array const& array = state.at(i, name);
+    any_tensor const& tensor = like[i].tensor;
+    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
+        array.element != &tensor.element())
+      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
+                                " of ", array.element->name, ", but ", tensor.size(), " of ",
+                                tensor.element().name, " are wanted"));
+  }
+  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void set_elements(optimizer_state& state, std::string const& name,
+                                            nn::parameter_list const& like) {
+  detail::require_elements(state, like, like, name);
+  for (std::size_t i = 0; i < like.size(); ++i)
+    if (state.has(i, name))
+      std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/random_keys.hpp
+#ifndef TESSERA_SINGLE_TRAIN_RANDOM_KEYS
+#define TESSERA_SINGLE_TRAIN_RANDOM_KEYS
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Random choices while training have a name as key: that of the parameter whose pattern or value changes, or
+// of the dropout in its model. Before version 5 of checkpoints the keys were numbers; a run that goes on from
+// one of these keeps them, and its checkpoints say so.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The keys of a training's random choices for matrices.
+///   numbers   of the matrix among all matrices of the model
+///   names     of the parameter
+enum class stream_keys { numbers, names };
+
+/// The key for a matrix of a model.
+inline random_key key_of(stream_keys keys, std::string const& name, std::uint64_t number) {
+  return keys == stream_keys::names ? random_key(name) : random_key(number);
+}
+
+namespace detail {
+
+inline char const* text_of(stream_keys keys) { return keys == stream_keys::names ? "names" : "numbers"; }
+
+/// The keys of a checkpoint, by its state.
+stream_keys stream_keys_in(io::json_place const& state);
+
+/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key. A frozen
+/// copy may have that of its original.
+void require_own_keys(setting_list const& of);
+
+/// A key that a layer of a model keeps, as a dropout does.
+struct kept_key {
+  std::string setting, in_file;  // its name among the settings of the training, here and in a checkpoint
+  random_key key;                // of the checkpoint, or of the model if the checkpoint has none
+};
+
+/// The keys of a model that goes on from a checkpoint, in their order.
+std::vector<kept_key> kept_keys(io::json_place const& state, mutable_any_layer const& model);
+
+/// Puts the keys of a checkpoint into the settings that are compared with its own.
+void put_keys(io::json& settings, std::vector<kept_key> const& keys);
+/// And into the model.
+void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY stream_keys stream_keys_in(io::json_place const& state) {
+  if (!state.contains("random_keys")) return stream_keys::numbers;
+  const io::json_place keys = state.at("random_keys");
+  for (const auto known : {stream_keys::numbers, stream_keys::names})
+    if (keys.as_string() == text_of(known)) return known;
+  keys.fail("should be \"names\" or \"numbers\"");
+}
+
+/// Calls visit(setting, key) for the keys that the layers of a model keep.
+template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&& visit) {
+  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.key) visit("model." + name.text(), *each.key);
+  });
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<kept_key> kept_keys(io::json_place const& state,
+                                                          mutable_any_layer const& model) {
+  std::vector<kept_key> all;
+  std::map<std::uint64_t, random_key> before;  // for keys of the model, which a frozen copy has, too
+  for_each_key(model, [&](std::string const& setting, random_key& key) {
+    const std::string layer = setting.substr(0, setting.rfind('.'));
+    const std::string numbered = layer + ".layer";  // before version 5
+    kept_key its{setting, setting, key};
+    if (!state.contains("settings")) {  // before version 4, which numbered dropouts in their order
+      const std::uint64_t place = before.size();
+      const auto [number, is_new] = before.try_emplace(key.value, key);
+      // One that the program has numbered itself keeps its number. In a head for sequences it was number
+      // 1 + 4 layers, where the layers have two each.
+      if (is_new && key == random_key(layer.substr(std::string_view("model.").size())))
+        number->second = setting.ends_with("pooled_dropout.key") ? 2 * place - 1 : place;
+      its.key = number->second;
+    } else if (const io::json_place settings = state.at("settings"); settings.contains(setting)) {
+      its.key = settings.at(setting).as_integer<std::uint64_t>();
+    } else if (settings.contains(numbered)) {
+      its.in_file = numbered;
+      its.key = settings.at(numbered).as_integer<std::uint64_t>();
+    }
+    all.push_back(its);
+  });
+  return all;
+}
+
+TESSERA_COLD TESSERA_BODY void put_keys(io::json& settings, std::vector<kept_key> const& keys) {
+  for (io::json_member& one : *settings.get_if<io::json::object>())
+    for (kept_key const& its : keys)
+      if (one.key == its.setting) {
+        one = {its.in_file, its.key.value};
+        break;
+      }
+}
+
+TESSERA_COLD TESSERA_BODY void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
+  auto next = keys.begin();
+  for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
+}
+
+TESSERA_BODY void require_own_keys(setting_list const& of) {
+  std::map<std::uint64_t, std::string> drawing;
+  std::string idle;  // the last layer of rate 0
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
+    if (double const* rate = each.value.get_if<double>(); rate && *rate == 0 && name.last() == "rate")
+      idle = setting;
+    if (!each.key || each.frozen || layer + ".rate" == idle) return;
+    const auto [first, is_new] = drawing.try_emplace(each.key->value, layer);
+    if (!is_new)
+      throw option_error(message("[training] ", first->second, " and ", layer,
+                                 " would drop the same features, because they have one key: construct each ",
+                                 "with its own name in the model, nn::dropout(rate, \"", layer, "\")"));
+  });
+}
+
+#endif
+
+}  // namespace detail
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/optimizers/moved_state.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_MOVED_STATE
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_MOVED_STATE
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+// The state of an optimizer when a pattern changes.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+/// The arrays of a matrix after a change of its pattern, whose sizes are then `now`, after `updates` updates.
+void move_state(std::vector<state_array>& arrays, pattern_moves const& moves, parameter_sizes const& now,
+                std::int64_t block_elements, std::int64_t updates);
+
+#ifdef TESSERA_BODY
 
 /// Moves pieces of `bytes` each from an array into another or, in the order of the moves, within one.
 template <std::size_t Bytes>
@@ -37797,8 +38495,24 @@ TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, 
   scales = std::move(next_scales);
 }
 
+/// The numbers of new blocks, of `per_block` each, in an array that has been moved.
+template <class T>
+void begin_new_blocks(state_array& array, pattern_moves const& moves, std::size_t per_block,
+                      std::int64_t updates) {
+  T* const values = array.data<T>();
+  double number = static_cast<double>(updates);
+  if (array.begins == in_new_blocks::mean) {  // new blocks are zero
+    number = 0;
+    for (std::int64_t i = 0; i < array.size(); ++i) number += static_cast<double>(values[i]);
+    number /= static_cast<double>(std::max<std::size_t>(1, moves.kept().size() * per_block));
+  }
+  for (const std::int32_t slot : moves.added())
+    std::fill_n(values + std::size_t(slot) * per_block, per_block, static_cast<T>(number));
+}
+
 TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, pattern_moves const& moves,
-                                          parameter_sizes const& now, std::int64_t block_elements) {
+                                          parameter_sizes const& now, std::int64_t block_elements,
+                                          std::int64_t updates) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
     if (array.code && block_elements % array.group != 0) {
@@ -37812,6 +38526,9 @@ TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, patt
                                       ? std::size_t(block_elements / array.group)
                                       : 0;
     if (per_block > 0) move_blocks(array.bytes, moves, now.blocks, per_block * array.element->bytes);
+    if (array.begins != in_new_blocks::zero)
+      array.element->is<float>() ? begin_new_blocks<float>(array, moves, per_block, updates)
+                                 : begin_new_blocks<double>(array, moves, per_block, updates);
     if (array.code)  // zeros of new blocks are codes, too
       for (const std::int32_t slot : moves.added())
         std::memset(array.bytes.data() + slot * block_elements, array.code->nearest(0),
@@ -37819,46 +38536,1372 @@ TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, patt
   }
 }
 
-}  // namespace detail
+#endif
 
-TESSERA_BODY state_array& optimizer_state::at(std::size_t parameter, std::string const& name) {
-  for (state_array& array : parameters.at(parameter))
-    if (array.name == name) return array;
-  throw option_error(message("[optimizer_state] parameter ", parameter, " has no ", name));
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
+#endif
+
+// ---- tessera/train/sparsity/explored_blocks.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
+#define TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The blocks of each matrix that have ever been stored. Their fraction of all blocks is the ITOP rate (Liu
+/// et al. 2021): sparse training works best when it comes near 1.
+class explored_blocks {
+ public:
+  /// A matrix that was of another grid begins anew.
+  void mark(std::string const& matrix, pattern const& stored);
+
+  /// Blocks ever stored ÷ all blocks of the matrices marked so far; 1 if there are none.
+  double fraction() const;
+
+  io::json to_json() const;
+
+  /// Reads the output of to_json. Throws io_error, which names the place, for any other text.
+  static explored_blocks from_json(io::json_place const& all);
+
+  friend bool operator==(explored_blocks const&, explored_blocks const&) = default;
+
+ private:
+  struct grid {
+    std::int64_t blocks = 0;
+    std::vector<std::uint64_t> ever;  // a bit for each block, row by row
+    friend bool operator==(grid const&, grid const&) = default;
+  };
+  static std::size_t words(std::int64_t blocks) {
+    return static_cast<std::size_t>(ceil_div<std::int64_t>(blocks, 64));
+  }
+  std::map<std::string, grid> grids_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void explored_blocks::mark(std::string const& matrix, pattern const& stored) {
+  grid& here = grids_[matrix];
+  const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
+  if (here.blocks != blocks) here = {blocks, {}};
+  here.ever.resize(words(here.blocks));
+  stored.for_each([&](int i, int j, std::int64_t) {
+    const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
+    here.ever[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+  });
 }
 
-TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
-                                             optimizer_state const& state) {
-  if (state.parameters.size() != model.size())
-    throw shape_error(message("[", operation, "] the model has ", model.size(),
-                              " parameters, and the state of ", "the optimizer is for ",
-                              state.parameters.size(), ": initial_state makes one"));
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    auto const& arrays = state.parameters[i];
-    if (model[i].is_narrow() && (arrays.empty() || arrays[0].name != "master" ||
-                                 arrays[0].element != model[i].tensor.element().accumulator))
-      throw shape_error(message("[", operation, "] ", model.name(i), " is of ",
-                                model[i].tensor.element().name,
-                                ", but the state of the optimizer has no master of it"));
-    for (state_array const& array : arrays)
-      if (const std::int64_t size = array.size_for(parameter_sizes::of(model[i].tensor));
-          array.size() != size)
-        throw shape_error(message("[", operation, "] ", array.name, " of ", model.name(i), " has ",
-                                  array.size(), " numbers, and should have ", size,
-                                  ": the state must be of this model and its patterns (initial_state)"));
+TESSERA_BODY double explored_blocks::fraction() const {
+  std::int64_t ever = 0, all = 0;
+  for (auto const& [name, one] : grids_) {
+    all += one.blocks;
+    for (const std::uint64_t word : one.ever) ever += std::popcount(word);
+  }
+  return all == 0 ? 1 : static_cast<double>(ever) / static_cast<double>(all);
+}
+
+TESSERA_BODY io::json explored_blocks::to_json() const {
+  io::json::object all;
+  for (auto const& [name, one] : grids_) {
+    io::json::array ever(one.ever.begin(), one.ever.end());
+    all.push_back({name, io::json::object{{"blocks", one.blocks}, {"ever", std::move(ever)}}});
+  }
+  return all;
+}
+
+TESSERA_BODY explored_blocks explored_blocks::from_json(io::json_place const& all) {
+  explored_blocks explored;
+  for (io::json_member const& member : all.members()) {
+    const io::json_place place = all.at(member), ever = place.at("ever");
+    grid& here = explored.grids_[member.key];
+    here.blocks = place.at("blocks").as_integer();
+    if (here.blocks < 0 || ever.size() != words(here.blocks))
+      ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
+    for (std::size_t i = 0; i < ever.size(); ++i) here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
+    if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
+      ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
+  }
+  return explored;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/absent_gradients.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_ABSENT_GRADIENTS
+#define TESSERA_SINGLE_TRAIN_SPARSITY_ABSENT_GRADIENTS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+// The gradient dy xᵀ of the absent blocks of a weight. It is as large as a dense weight, so it is computed a
+// few rows at a time, and each block is visited and then dropped.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// Some rows of dy xᵀ, with all columns. They are computed in blocks of 16 x 16, the fastest ones, whatever
+/// the blocks of the weight.
+template <element Sum> class gradient_rows {
+  static constexpr int side = granule;
+
+ public:
+  /// Rows [first, last), extended to whole blocks.
+  template <element T>
+  gradient_rows(context& ctx, panel_matrix<T> const& dy, panel_matrix<T> const& x, std::int64_t first,
+                std::int64_t last)
+      : first_(static_cast<int>(first / side)),
+        values_(dy.features(), x.features(),
+                lines(dy.features(), x.features(), first_,
+                      static_cast<int>(ceil_div<std::int64_t>(last, side)))) {
+    run(ctx, values_ = sampled(dy * transposed(x)));
+  }
+
+  /// Copies the elements of a block, row by row, to `to`; elements that overhang the matrix are zero.
+  void read(std::int64_t first_row, std::int64_t first_col, int rows, int cols, Sum* to) const {
+    const std::int64_t width = values_.pattern().block_cols();
+    for (std::int64_t i = first_row; i < first_row + rows; ++i)
+      for (std::int64_t j = first_col; j < first_col + cols; ++j) {
+        const bool inside = i < values_.rows() && j < values_.cols();
+        const std::int64_t block = (i / side - first_) * width + j / side;
+        *to++ = inside ? values_.data()[block * side * side + i % side * side + j % side] : Sum{};
+      }
+  }
+
+ private:
+  /// The pattern of a matrix that stores all blocks of block rows [first, last) and no others.
+  static pattern lines(std::int64_t rows, std::int64_t cols, int first, int last) {
+    const auto height = static_cast<int>(ceil_div<std::int64_t>(rows, side)),
+               width = static_cast<int>(ceil_div<std::int64_t>(cols, side));
+    std::vector<std::int32_t> start{0}, columns;
+    for (int i = 0; i < height; ++i) {
+      for (int j = 0; i >= first && i < last && j < width; ++j) columns.push_back(j);
+      start.push_back(static_cast<std::int32_t>(columns.size()));
+    }
+    return pattern::from_right_rows(height, width, std::move(start), std::move(columns));
+  }
+
+  int first_;
+  block_sparse_matrix<Sum, block_shape<side>> values_;
+};
+
+}  // namespace detail
+
+/// Calls visit(number, gradient) for each absent block of a weight: the numbers are 0, 1, 2, … row by row,
+/// and `gradient` (std::span) holds the elements of this block of dy xᵀ, row by row, valid during the call.
+///   stored             the pattern of the weight, in blocks of (block_rows, block_cols)
+///   dy (rows, tokens)  x (cols, tokens)
+///   Computes 128 rows at a time, or a quarter of all rows if that is less, and needs no more memory than
+///   this. At 3072 x 768 and 4096 tokens it takes 1.4 times the time of the whole product at once, at 768 x
+///   3072 equal time. Any number of threads gives the same bits.
+template <element T, class Visit>
+void for_each_absent_gradient(context& ctx, pattern const& stored, int block_rows, int block_cols,
+                              panel_matrix<T> const& dy, panel_matrix<T> const& x, Visit&& visit) {
+  using sum = accumulator_t<T>;
+  if (ceil_div<std::int64_t>(dy.features(), block_rows) != stored.block_rows() ||
+      ceil_div<std::int64_t>(x.features(), block_cols) != stored.block_cols())
+    throw shape_error(message("[for_each_absent_gradient] dy * transposed(x) is ", dy.features(), " x ",
+                              x.features(), ", but the pattern has ", stored.block_rows(), " x ",
+                              stored.block_cols(), " blocks of ", block_rows, " x ", block_cols));
+  const std::int64_t height =
+      std::min<std::int64_t>(128, round_up<std::int64_t>(ceil_div<std::int64_t>(dy.features(), 4), granule));
+  const int lines = static_cast<int>(ceil_div<std::int64_t>(height, block_rows));
+  std::vector<sum> block(static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(block_cols));
+  std::int64_t number = 0;
+  for (int first = 0; first < stored.block_rows(); first += lines) {
+    const int last = std::min(first + lines, stored.block_rows());
+    const detail::gradient_rows<sum> rows(
+        ctx, dy, x, std::int64_t{first} * block_rows,
+        std::min<std::int64_t>(std::int64_t{last} * block_rows, dy.features()));
+    for (int i = first; i < last; ++i) {
+      const std::span<std::int32_t const> present = stored.row(i);
+      auto next = present.begin();
+      for (int j = 0; j < stored.block_cols(); ++j)
+        if (next != present.end() && *next == j) {
+          ++next;
+        } else {
+          rows.read(std::int64_t{i} * block_rows, std::int64_t{j} * block_cols, block_rows, block_cols,
+                    block.data());
+          visit(number++, std::span<sum const>(block));
+        }
+    }
   }
 }
 
-TESSERA_COLD TESSERA_BODY void require_state(char const* operation, nn::parameter_list const& model,
-                                             nn::parameter_list const& gradients,
-                                             optimizer_state const& state) {
-  nn::require_alike(operation, model, gradients);
-  require_state(operation, model, state);
-  for (std::size_t i = 0; i < model.size(); ++i)
-    if (&gradients[i].tensor.element() != model[i].tensor.element().accumulator)
-      throw shape_error(message("[", operation, "] the gradient of ", model.name(i), " is of ",
-                                gradients[i].tensor.element().name, ", but should be of ",
-                                model[i].tensor.element().accumulator->name));
+/// The `wanted` numbers of greatest score among all offered ones; of equal scores the lower number wins.
+/// Keeps at most 1.5 times the wanted numbers.
+class greatest_scores {
+ public:
+  explicit greatest_scores(std::int64_t wanted);
+
+  /// Numbers must ascend. Not-a-number counts as infinite.
+  void offer(double score, std::int64_t number) {
+    if (bounded_ && score <= bound_) return;
+    best_.push_back({score == score ? score : std::numeric_limits<double>::infinity(), number});
+    if (best_.size() == most_) shrink();
+  }
+  /// The numbers of greatest score, ascending: `wanted` of them, or all offered ones if they are fewer.
+  std::vector<std::int64_t> numbers();
+
+ private:
+  struct scored {
+    double score;
+    std::int64_t number;
+  };
+  /// Keeps the `wanted` best. Later numbers whose score is not above the last of these are rejected at once.
+  void shrink();
+
+  std::size_t wanted_, most_;
+  bool bounded_ = false;
+  double bound_ = 0;
+  std::vector<scored> best_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY greatest_scores::greatest_scores(std::int64_t wanted)
+    : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
+  best_.reserve(most_);
+}
+
+TESSERA_BODY std::vector<std::int64_t> greatest_scores::numbers() {
+  if (best_.size() > wanted_) shrink();
+  std::vector<std::int64_t> all;
+  all.reserve(best_.size());
+  for (scored const& each : best_) all.push_back(each.number);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+TESSERA_BODY void greatest_scores::shrink() {
+  const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
+  std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
+    return a.score != b.score ? a.score > b.score : a.number < b.number;
+  });
+  bound_ = last->score;
+  bounded_ = true;
+  best_.resize(wanted_);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/replacement.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_REPLACEMENT
+#define TESSERA_SINGLE_TRAIN_SPARSITY_REPLACEMENT
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
+
+// The choice of blocks to grow in one matrix, and the pattern that follows.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// `count` different numbers of 0 … below - 1, ascending; every choice is equally likely; count ≤ below.
+/// Floyd's algorithm (Bentley & Floyd 1987), with a bit for each number.
+inline std::vector<std::int64_t> random_choice(std::int64_t below, std::int64_t count,
+                                               random_stream const& random) {
+  std::vector<std::uint64_t> bits(static_cast<std::size_t>(below / 64 + 1));
+  const auto insert = [&](std::int64_t n) {
+    std::uint64_t& word = bits[static_cast<std::size_t>(n / 64)];
+    const std::uint64_t bit = std::uint64_t{1} << (n % 64);
+    return (word & bit) == 0 && (word |= bit);
+  };
+  for (std::int64_t last = below - count; last < below; ++last) {
+    const auto last_number = static_cast<std::uint64_t>(last);
+    if (!insert(static_cast<std::int64_t>(random.below(last_number, last_number + 1)))) insert(last);
+  }
+  std::vector<std::int64_t> chosen;
+  chosen.reserve(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < bits.size(); ++i)
+    for (std::uint64_t word = bits[i]; word != 0; word &= word - 1)
+      chosen.push_back(static_cast<std::int64_t>(i) * 64 + std::countr_zero(word));
+  return chosen;
+}
+
+/// A new pattern, and the moves of blocks that lead to it.
+struct replacement {
+  pattern changed;
+  pattern_moves moves;
+};
+
+/// Removes the slots that `pruned` marks and adds the absent blocks with the numbers in `grown`, which
+/// ascend. Absent blocks are numbered row by row; a pruned block does not count as absent.
+inline replacement replaced(pattern const& old, std::span<char const> pruned,
+                            std::span<std::int64_t const> grown) {
+  std::vector<std::int32_t> row_start(static_cast<std::size_t>(old.block_rows()) + 1);
+  std::vector<std::int32_t> cols(static_cast<std::size_t>(old.blocks()) + grown.size() + 1);
+  pattern_moves moves(old.blocks(), std::ssize(grown));
+  std::int32_t slot = 0, to = 0;  // next slot in the old pattern, in the new one
+  std::int64_t absent_above = 0;
+  auto next = grown.begin();
+  for (int i = 0; i < old.block_rows(); ++i) {
+    const std::span<std::int32_t const> row = old.row(i);
+    const auto first = static_cast<std::int32_t>(old.first_slot(i)),
+               last = first + static_cast<std::int32_t>(row.size());
+    const std::int32_t* const col_of = row.data() - first;
+    const auto pass = [&] {  // no branch on `stays`, which cannot be predicted
+      const bool stays = !pruned.data()[slot];
+      cols.data()[to] = col_of[slot];
+      moves.keep(slot++, to, stays);
+      to += stays;
+    };
+    const std::int64_t absent = old.block_cols() - std::ssize(row);
+    for (; next != grown.end() && *next < absent_above + absent; ++next) {
+      const auto among_absent = static_cast<std::int32_t>(*next - absent_above);
+      while (slot < last && col_of[slot] <= among_absent + slot - first) pass();
+      cols.data()[to] = among_absent + slot - first;
+      moves.add(to++);
+    }
+    while (slot < last) pass();
+    absent_above += absent;
+    row_start.data()[i + 1] = to;
+  }
+  cols.resize(static_cast<std::size_t>(to));
+  moves.order_moves();
+  return {pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols)),
+          std::move(moves)};
+}
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policy.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+// A sparsity policy decides how patterns change while a model is trained: at which steps, how many blocks,
+// which blocks are pruned, and which grow in their place. `evolve` (evolve.hpp) makes the change.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The number of blocks that a pattern leaves out.
+inline std::int64_t absent_blocks(pattern const& stored) {
+  return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
+}
+
+/// By which number a policy tells the blocks that it prunes: the least.
+enum class prune_score {
+  norm,         // of the weights
+  norm_by_age,  // divided by the root of the number of updates since the block grew
+  momentum,     // norm of the optimizer's first moment
+};
+
+/// How blocks give way to others, whatever the policy.
+struct turnover {
+  int grace = 0;  // updates of the pattern in which a block that grew is pruned after all others only
+  prune_score score = prune_score::norm;
+  double values =
+      0;  // deviation of the weights of new blocks, as a share of the root mean square of the others
+  std::uint64_t seed = 0;  // of these weights
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("grace", of.grace...);
+    each.setting("score", of.score...);
+    each.setting("values", of.values...);
+    each.setting("seed", of.seed...);
+  }
+  /// Throws option_error for settings that make no sense.
+  void check() const;
+  /// Whether the optimizer's state tells when a block grew.
+  bool knows_age() const { return grace > 0 || score == prune_score::norm_by_age; }
+};
+
+/// A sparse matrix at an update of its pattern, as a policy sees it.
+struct matrix_at_update {
+  any_tensor weight;                              // after the optimizer's update
+  any_tensor gradient;                            // of this step, at the stored blocks
+  std::int64_t done;                              // completed steps of the run
+  random_key key;                                 // of random choices for this matrix: its name in the model
+  std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
+  turnover replacing = {};
+  std::span<state_array const> state = {};  // of the optimizer, for this matrix
+  std::int64_t updates = 0;                 // of the optimizer so far
+  std::int64_t safe_age = 0;                // updates since a block grew, up to which the grace lasts
+
+  pattern const& stored() const { return weight.pattern(); }
+  /// The number of absent blocks. These are numbered from 0, row by row.
+  std::int64_t absent() const { return absent_blocks(stored()); }
+
+  /// A number for each slot: blocks of least score are pruned first.
+  std::vector<double> block_scores(block_norm kind) const;
+  /// A mark for each slot: 1 for the `count` blocks of least score.
+  std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const;
+
+ private:
+  state_array const* array(std::string_view name) const;
+};
+
+/// The functions of a sparsity policy:
+///   due(done)            whether an update follows after `done` steps of the run
+///   count(stored, done)  number of blocks to replace in a matrix of this pattern
+///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
+///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
+/// and, if it wants them,
+///   growth(stored, done) number of blocks that grow, where it is not `count`
+///   prunes_dense()       whether matrices that store all their blocks are updated, too
+///   check()              throws option_error for settings that make no sense; training calls it
+///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
+/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
+template <class Policy>
+concept sparsity_policy =
+    requires(Policy const& p, pattern const& stored, std::int64_t n, matrix_at_update const& at) {
+      { p.due(n) } -> std::same_as<bool>;
+      { p.count(stored, n) } -> std::same_as<std::int64_t>;
+      { p.prune(at, n) } -> std::same_as<std::vector<char>>;
+      { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
+    };
+
+/// A policy that also uses gradients of absent blocks; they cost a dense product in the step of an update:
+///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
+///                            absent blocks of greatest score are `candidates` in grow
+template <class Policy>
+concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, std::span<float const> block) {
+  { p.growth_score(block) } -> std::convertible_to<double>;
+};
+
+/// A sparse matrix among others, as an averaging policy sees it: numbers of stored, absent and pruned blocks,
+/// and the mean magnitude of the average at the stored ones.
+struct growth_share {
+  std::int64_t stored, absent, pruned;
+  double average;
+};
+
+/// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
+///   average_share(done)   the weight of the old average in step `done`, 1 minus the weight of the new
+///                         gradient; nothing if this step is skipped. The average begins at zero after a
+///                         skipped step. Steps of updates may not be skipped
+///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
+template <class Policy>
+concept averaging_policy =
+    gradient_policy<Policy> && requires(Policy const& p, std::span<growth_share const> all, std::int64_t n) {
+      { p.average_share(n) } -> std::same_as<std::optional<double>>;
+      { p.share_out(all) } -> std::same_as<std::vector<std::int64_t>>;
+    };
+
+/// Nothing for a policy that does not average.
+template <class Policy>
+std::optional<double> average_share([[maybe_unused]] Policy const& policy,
+                                    [[maybe_unused]] std::int64_t done) {
+  if constexpr (averaging_policy<Policy>)
+    return policy.average_share(done);
+  else
+    return {};
+}
+
+/// Whether a policy uses gradients of absent blocks. A policy that is chosen at run time has a member of this
+/// name.
+template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
+  if constexpr (requires { policy.grows_by_gradient(); })
+    return policy.grows_by_gradient();
+  else
+    return gradient_policy<Policy>;
+}
+
+/// Whether a policy uses the gradients of absent blocks in the step that ends with `done`.
+template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
+  return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
+}
+
+/// The number of blocks that grow.
+template <class Policy> std::int64_t growth(Policy const& policy, pattern const& stored, std::int64_t done) {
+  if constexpr (requires { policy.growth(stored, done); })
+    return policy.growth(stored, done);
+  else
+    return policy.count(stored, done);
+}
+
+/// Whether matrices that store all their blocks are updated, too.
+template <class Policy> bool prunes_dense([[maybe_unused]] Policy const& policy) {
+  if constexpr (requires { policy.prunes_dense(); })
+    return policy.prunes_dense();
+  else
+    return false;
+}
+
+/// Whether an update follows after `done` steps: every `interval` steps before `end`, or never if the
+/// interval is 0.
+inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
+  return interval > 0 && done > 0 && static_cast<double>(done) < end && done % interval == 0;
+}
+
+/// Throws option_error for settings of updates that make no sense or would never be due.
+TESSERA_COLD inline void require_updates(const char* policy, std::int64_t interval, std::int64_t steps,
+                                         double fraction) {
+  if (interval < 0)
+    throw option_error(message("[", policy, "] interval is ", interval,
+                               ": it must be a number of steps, or 0 to keep the patterns"));
+  if (interval > 0 && steps <= 0)
+    throw option_error(message("[", policy, "] interval is ", interval, " but steps is ", steps,
+                               ", so that no update is due: set steps to those of the whole run"));
+  if (!(fraction >= 0 && fraction <= 1))
+    throw option_error(message("[", policy, "] fraction is ", fraction, ": it must be in [0, 1]"));
+}
+
+/// How the share of the blocks that an update replaces falls from the first step to the last: along half a
+/// cosine or a line to none, or not at all.
+enum class fraction_decay { cosine, linear, constant };
+
+/// From 1 at the first step to 0 at `end`, or always 1; 1 if there is no end.
+inline double decay_after(std::int64_t done, double end, fraction_decay how = fraction_decay::cosine) {
+  if (!(end > 0) || how == fraction_decay::constant) return 1;
+  const double share = static_cast<double>(done) / end;
+  if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
+  return (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
+/// are absent, since a matrix may be nearly dense.
+///   share   in [0, 1]
+inline std::int64_t replaced_share(pattern const& stored, double share) {
+  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
+                  absent_blocks(stored));
+}
+
+/// `count` random absent blocks of a matrix, drawn anew at each update.
+inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at, std::int64_t count,
+                                                      std::uint64_t seed, std::int64_t update) {
+  return random_choice(
+      at.absent(), count,
+      random_stream(seed, random_purpose::regrowth, at.key, static_cast<std::uint64_t>(update)));
+}
+
+/// A matrix of a model whose pattern may change.
+struct evolving_weight {
+  std::size_t parameter;  // its number among the parameters
+  std::uint64_t number;   // and among all matrices
+};
+
+/// The parameters of role `weight` whose pattern is sparse or, with `dense_too`, all of them, but for the
+/// weights whose group keeps its pattern.
+TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
+                                                                  bool dense_too) {
+  std::vector<evolving_weight> all;
+  std::uint64_t matrices = 0;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    if (!model[i].tensor.is_matrix()) continue;
+    const std::uint64_t number = matrices++;
+    if (model[i].is_weight() && (dense_too || !model[i].tensor.pattern().is_dense()))
+      all.push_back({i, number});
+  }
+  return all;
+}
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void turnover::check() const {
+  if (grace < 0)
+    throw option_error(message("[turnover] grace is ", grace, ": it must be a number of updates, or 0"));
+  if (!(values >= 0 && values <= 1))
+    throw option_error(message("[turnover] values is ", values, ": it must be in [0, 1]"));
+}
+
+TESSERA_BODY state_array const* matrix_at_update::array(std::string_view name) const {
+  const auto found =
+      std::find_if(state.begin(), state.end(), [&](state_array const& each) { return each.name == name; });
+  return found == state.end() ? nullptr : &*found;
+}
+
+TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind) const {
+  if (!replacing.knows_age() && replacing.score == prune_score::norm) return weight.block_norms(kind);
+  std::vector<double> scores, born;
+  if (replacing.score == prune_score::momentum) {
+    state_array const* moment = array("first_moment");
+    if (!moment) moment = array("momentum");
+    if (!moment)
+      throw option_error("[evolve] blocks are to be pruned by the momentum, but the optimizer has none");
+    std::vector<double> values(std::size_t(moment->size()));
+    moment->element->to_double(moment->bytes.data(), moment->size(), values.data());
+    const auto block = std::size_t(weight.block_elements());
+    for (std::size_t at = 0; at < values.size(); at += block)
+      scores.push_back(norm_of(std::span<double const>(values).subspan(at, block), kind));
+  } else {
+    scores = weight.block_norms(kind);
+  }
+  if (!replacing.knows_age()) return scores;
+  state_array const* const births = array("born");
+  if (!births)
+    throw option_error(
+        "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
+  born.resize(std::size_t(births->size()));
+  births->element->to_double(births->bytes.data(), births->size(), born.data());
+  double greatest = 0;
+  for (const double score : scores)
+    if (std::isfinite(score)) greatest = std::max(greatest, score);
+  const double above_all = greatest > 0 ? 2 * greatest : 1;
+  for (std::size_t slot = 0; slot < scores.size(); ++slot) {
+    const double age = static_cast<double>(updates) - born[slot];
+    if (replacing.score == prune_score::norm_by_age) scores[slot] /= std::sqrt(std::max(1.0, age));
+    if (born[slot] > 0 && age <= static_cast<double>(safe_age)) scores[slot] += above_all;
+  }
+  return scores;
+}
+
+TESSERA_BODY std::vector<char> matrix_at_update::weakest_blocks(std::int64_t count, block_norm kind) const {
+  if (!replacing.knows_age() && replacing.score == prune_score::norm)
+    return weight.weakest_blocks(count, kind);
+  return weakest(std::span<double const>(block_scores(kind)), count);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/growth_candidates.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
+#define TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
+/// the policy's count. They are found in one backward, whose pass gets the observer:
+///
+///   candidates.watch(policy, done, model, gradients);
+///   pass.weight_gradients = candidates.observer();   // none in all other passes
+///   model.backward(…, gradients, pass);
+///   candidates.stop();
+///   evolve(policy, done, explored, model, gradients, state, candidates);
+///
+/// In a step of several micro-batches only the last is watched: the norm of a sum is not the sum of norms, so
+/// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
+/// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
+/// more than once.
+///
+/// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
+/// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
+/// checkpoint.
+template <class Policy> class growth_candidates {
+ public:
+  /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
+  /// no growth_score.
+  void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
+             nn::parameter_list gradients, parameter_groups const& groups = {}) {
+    stop();
+    found_.clear();
+    if (!grows_by_gradient(policy)) return;
+    kept_ = average_share(policy, done);
+    chooses_ = kept_ && policy.due(done);
+    if (kept_ && !average_share(policy, done - 1)) averages_.clear();
+    nn::require_alike("growth_candidates", model, gradients);
+    const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
+    for (const auto [i, number] : evolving_weights(model, false)) {
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
+      any_tensor const& weight = model[i].tensor;
+      pattern const& stored = weight.pattern();
+      std::vector<float>* average = nullptr;
+      if (kept_) {
+        average = &averages_[names[i]];
+        average->resize(static_cast<std::size_t>(stored.block_rows()) *
+                        static_cast<std::size_t>(stored.block_cols()));
+      }
+      found_.push_back({i,
+                        number,
+                        stored,
+                        weight.block_rows(),
+                        weight.block_cols(),
+                        policy.count(stored, done),
+                        average,
+                        false,
+                        {}});
+    }
+    policy_ = &policy;
+    gradients_ = std::move(gradients);
+  }
+  /// Ends watching; the candidates stay.
+  void stop() {
+    if constexpr (averaging_policy<Policy>)
+      if (policy_ && chooses_) choose(*policy_);
+    policy_ = nullptr;
+  }
+  bool watching() const { return policy_ != nullptr; }
+  /// For passes; none unless watching.
+  nn::any_gradient_observer observer() {
+    return watching() ? nn::any_gradient_observer(*this, *gradients_) : nn::any_gradient_observer();
+  }
+
+  /// See nn::gradient_observer.
+  template <element T>
+  void operator()(context& ctx, std::size_t parameter, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
+    if constexpr (gradient_policy<Policy>) {
+      const auto here = std::find_if(found_.begin(), found_.end(),
+                                     [&](matrix const& each) { return each.parameter == parameter; });
+      if (!watching() || here == found_.end()) return;
+      here->seen = true;
+      if (here->average) return average(ctx, *here, dy, x);
+      greatest_scores best(here->count);
+      for_each_absent_gradient(
+          ctx, here->stored, here->block_rows, here->block_cols, dy, x,
+          [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
+      here->numbers = best.numbers();
+    }
+  }
+
+  /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
+  void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
+    for (const auto [i, number] : evolving_weights(gradients, false)) {
+      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
+      matrix const* const found = find(number);
+      if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
+        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",
+                            gradients.name(i), " was not seen; give the pass of a step's last backward its ",
+                            "observer, pass.weight_gradients = training.weight_gradients()"));
+    }
+  }
+
+  /// The numbers of the candidates of a matrix, ascending.
+  ///   number   of the matrix among the matrices of the model
+  std::span<std::int64_t const> of_matrix(std::uint64_t number) const {
+    matrix const* const found = find(number);
+    return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
+  }
+
+  io::json averages_to_json() const {
+    io::json::object all;
+    for (auto const& [name, average] : averages_)
+      all.push_back({name, io::json::array(average.begin(), average.end())});
+    return all;
+  }
+  /// Reads the output of averages_to_json. Throws io_error, which names the place, for any other text.
+  void averages_from_json(io::json_place const& all) {
+    std::map<std::string, std::vector<float>> read;
+    for (io::json_member const& member : all.members()) {
+      const io::json_place values = all.at(member);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        read[member.key].push_back(static_cast<float>(values.at(i).as_number()));
+    }
+    averages_ = std::move(read);
+  }
+
+ private:
+  struct matrix {
+    std::size_t parameter;  // its number among the parameters of the model
+    std::uint64_t number;   // and among all matrices
+    pattern stored;
+    int block_rows, block_cols;
+    std::int64_t count;
+    std::vector<float>* average;  // of each block, row by row, for an averaging policy
+    bool seen;
+    std::vector<std::int64_t> numbers;
+  };
+
+  template <element T>
+  void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
+    const pattern none = pattern::from_right_rows(
+        here.stored.block_rows(), here.stored.block_cols(),
+        std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
+    const auto kept = static_cast<float>(*kept_);
+    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
+                             [&](std::int64_t number, auto gradient) {
+                               const auto score = static_cast<float>(policy_->growth_score(gradient));
+                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
+                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
+                             });
+  }
+
+  /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
+  void choose(Policy const& policy) {
+    std::vector<growth_share> shares;
+    for (matrix const& each : found_) {
+      if (!each.seen) return;
+      const std::int64_t width = each.stored.block_cols();
+      double sum = 0;
+      each.stored.for_each([&](int i, int j, std::int64_t) {
+        sum += std::abs((*each.average)[static_cast<std::size_t>(i * width + j)]);
+      });
+      const std::int64_t stored = each.stored.blocks();
+      shares.push_back({stored, each.stored.block_rows() * width - stored, each.count,
+                        sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
+    }
+    const std::vector<std::int64_t> grown = policy.share_out(shares);
+    for (std::size_t m = 0; m < found_.size(); ++m) {
+      matrix& each = found_[m];
+      greatest_scores best(grown[m]);
+      std::int64_t number = 0;
+      std::size_t at = 0;
+      for (int i = 0; i < each.stored.block_rows(); ++i) {
+        const auto row = each.stored.row(i);
+        auto next = row.begin();
+        for (int j = 0; j < each.stored.block_cols(); ++j, ++at)
+          if (next != row.end() && *next == j)
+            ++next;
+          else
+            best.offer(std::abs((*each.average)[at]), number++);
+      }
+      each.numbers = best.numbers();
+    }
+  }
+
+  /// Null if it is not watched.
+  matrix const* find(std::uint64_t number) const {
+    for (matrix const& each : found_)
+      if (each.number == number) return &each;
+    return nullptr;
+  }
+
+  Policy const* policy_ = nullptr;  // while watching
+  std::optional<nn::parameter_list> gradients_;
+  std::vector<matrix> found_;
+  std::optional<double> kept_;  // the share that the averages keep in this step
+  bool chooses_ = false;        // whether an update follows, by averages
+  std::map<std::string, std::vector<float>> averages_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/evolve.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVE
+#define TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVE
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
+explored_blocks explore(nn::parameter_list const& model, bool dense_too = false);
+
+namespace detail {
+[[noreturn]] void refuse_update_of_nothing(std::int64_t done);
+}  // namespace detail
+
+/// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
+/// 100 000 steps.
+template <sparsity_policy Policy>
+void require_evolving(Policy const& policy, nn::parameter_list const& model,
+                      parameter_groups const& groups = {}) {
+  const auto weights = evolving_weights(model, prunes_dense(policy));
+  const bool any = std::any_of(weights.begin(), weights.end(),
+                               [&](evolving_weight const& each) { return groups.evolves(each.number); });
+  for (std::int64_t done = 1; !any && done <= 100'000; ++done)
+    if (policy.due(done)) detail::refuse_update_of_nothing(done);
+}
+
+/// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
+/// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
+template <sparsity_policy Policy>
+void require_possible(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
+                      parameter_groups const& groups = {}) {
+  bool any = false;
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number)) continue;
+    pattern const& stored = model[i].tensor.pattern();
+    const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
+                       absent = absent_blocks(stored);
+    any = true;
+    if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
+      throw option_error(message("[evolve] after step ", done, " the policy ",
+                                 grown == count ? "replaces " : message("grows ", grown, " and prunes "),
+                                 count, " blocks of ", model.name(i), ", but ", stored.blocks(),
+                                 " are stored and ", absent, " absent; 0 … ",
+                                 std::min(stored.blocks(), absent), " can be replaced",
+                                 count > 0 ? "; a smaller fraction replaces fewer" : ""));
+  }
+  if (!any) detail::refuse_update_of_nothing(done);
+}
+
+namespace detail {
+
+/// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
+void require_choices(std::string const& name, matrix_at_update const& at, std::int64_t count,
+                     std::int64_t growing, std::vector<char> const& pruned,
+                     std::vector<std::int64_t> const& grown);
+
+/// The age of the blocks that grew `grace` updates of the pattern before the one after `done` steps.
+template <class Policy> std::int64_t age_of_grace(Policy const& policy, std::int64_t done, int grace) {
+  std::int64_t before = done;
+  for (int updates = 0; before > 0 && updates < grace;) updates += policy.due(--before);
+  return done - before;
+}
+
+/// Gives new blocks random weights, and a narrow matrix such masters.
+void draw_new_blocks(any_tensor& weight, std::vector<state_array>& state, pattern_moves const& moves,
+                     double share, random_stream const& random);
+
+}  // namespace detail
+
+struct pattern_change {
+  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
+};
+
+/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
+/// optimizer get one new pattern: blocks that stay keep their values, new blocks begin as `replacing` says,
+/// and the state of the optimizer follows as state_per and in_new_blocks say. Throws as require_possible
+/// does, before anything is changed.
+///   candidates   for a policy with a growth_score: the blocks found in the last backward
+///   keys         of random choices
+template <sparsity_policy Policy>
+pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
+                      nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
+                      optimizer_state& state, growth_candidates<Policy> const& candidates = {},
+                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names,
+                      turnover const& replacing = {}) {
+  require_possible(policy, done, model, groups);
+  require_state("evolve", model, gradients, state);
+  if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
+  pattern_change all;
+  const std::int64_t safe_age = detail::age_of_grace(policy, done, replacing.grace);
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
+    if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
+    any_tensor& weight = model[i].tensor;
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    const matrix_at_update at{weight,
+                              gradients[i].tensor,
+                              done,
+                              key_of(keys, names[i], number),
+                              candidates.of_matrix(number),
+                              replacing,
+                              arrays,
+                              state.updates,
+                              safe_age};
+    const pattern old = weight.pattern();
+    const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
+                                                                      ? std::ssize(at.candidates)
+                                                                      : growth(policy, old, done);
+    const std::vector<char> pruned = policy.prune(at, count);
+    const std::vector<std::int64_t> grown = policy.grow(at, growing);
+    detail::require_choices(names[i], at, count, growing, pruned, grown);
+    const auto [changed, moves] = replaced(old, pruned, grown);
+    all.replaced += count;
+    all.stored += changed.blocks();
+    if (prunes_dense(policy)) explored.mark(names[i], old);
+    explored.mark(names[i], changed);
+    weight.set_pattern(changed, moves);
+    gradients[i].tensor.set_pattern(changed, moves);
+    detail::move_state(arrays, moves, parameter_sizes::of(weight), weight.block_elements(), state.updates);
+    if (replacing.values > 0)
+      detail::draw_new_blocks(
+          weight, arrays, moves, replacing.values,
+          random_stream(replacing.seed, random_purpose::new_blocks, at.key, std::uint64_t(done)));
+  }
+  return all;
+}
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY explored_blocks explore(nn::parameter_list const& model, bool dense_too) {
+  explored_blocks explored;
+  const std::vector<std::string> names = model.names();
+  for (const auto [i, number] : evolving_weights(model, dense_too))
+    explored.mark(names[i], model[i].tensor.pattern());
+  return explored;
+}
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void refuse_update_of_nothing(std::int64_t done) {
+  throw option_error(message("[evolve] after step ", done,
+                             " the policy replaces blocks, but no matrix of the model is sparse ",
+                             "and may change; make one with a pattern that leaves out blocks, leave a sparse "
+                             "weight in a group that ",
+                             "is not frozen, or keep the patterns as they are"));
+}
+
+TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_at_update const& at,
+                                               std::int64_t count, std::int64_t growing,
+                                               std::vector<char> const& pruned,
+                                               std::vector<std::int64_t> const& grown) {
+  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
+  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
+  if (std::ssize(pruned) != stored || marked != count)
+    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
+                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
+                               stored, " slots"));
+  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
+  if (std::ssize(grown) != growing || !ascends ||
+      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
+    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
+                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
+                               ", ascending"));
+}
+
+TESSERA_COLD TESSERA_BODY void draw_new_blocks(any_tensor& weight, std::vector<state_array>& state,
+                                               pattern_moves const& moves, double share,
+                                               random_stream const& random) {
+  std::vector<double> values = weight.values();
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  const auto block = static_cast<std::size_t>(weight.block_elements());
+  const double deviation =
+      share * std::sqrt(squares / static_cast<double>(std::max<std::size_t>(1, moves.kept().size() * block)));
+  std::uint64_t next = 0;
+  for (const std::int32_t slot : moves.added())
+    for (std::size_t k = 0; k < block; ++k)
+      values[static_cast<std::size_t>(slot) * block + k] = deviation * random.normal(next++);
+  clear_overhang(weight, values.data());
+  weight.set_values(values);
+  if (!state.empty() && state[0].name == "master")
+    for (const std::int32_t slot : moves.added()) {
+      const std::size_t first = static_cast<std::size_t>(slot) * block;
+      state[0].element->from_double(values.data() + first, std::int64_t(block),
+                                    state[0].bytes.data() + first * state[0].element->bytes);
+    }
+}
+
+}  // namespace detail
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/evolving_pattern.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Dynamic sparse training: at each update the blocks of least norm of each sparse matrix are pruned, and an
+/// equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
+/// Sparse Pre-Training of BERT": of the three norms L1 was best). The number falls from `fraction` of the
+/// blocks along a cosine, unless said otherwise, to none at the end.
+struct evolving_pattern {
+  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
+  std::int64_t steps = 0;     // of the whole run
+  double fraction = 0.5;      // of the stored blocks, [0, 1]
+  std::uint64_t seed = 0;
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("steps", of.steps...);
+    each.setting("fraction", of.fraction...);
+    each.setting("seed", of.seed...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
+  void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
+  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
+  /// The factor of `fraction` after `done` steps.
+  double decay(std::int64_t done) const { return decay_after(done, static_cast<double>(steps), falls); }
+  /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
+    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
+  }
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weakest_blocks(count, norm);
+  }
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
+    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
+  }
+};
+
+static_assert(sparsity_policy<evolving_pattern>);
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/any_training.hpp
+#ifndef TESSERA_SINGLE_TRAIN_ANY_TRAINING
+#define TESSERA_SINGLE_TRAIN_ANY_TRAINING
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The progress of a run.
+struct progress {
+  std::int64_t step = 0;                                       // number of completed steps
+  std::int64_t tokens = 0;                                     // number of tokens trained on
+  double seconds = 0;                                          // time that run_training spent in steps
+  double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
+  std::int64_t best_step = -1;
+};
+
+/// A model and everything that changes together with it in training, of models whose type is not known.
+/// Functions of it are compiled once for all models.
+template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
+  trainable_layer model;
+  Optimizer optimizer;
+  Policy policy;
+  train::turnover turnover;
+  owned_layer gradients;
+  optimizer_state state;
+  explored_blocks explored;
+  growth_candidates<Policy> candidates;
+  loss_scaling scaling;
+  train::progress progress;
+  parameter_groups groups;                // rates, decay and policy by name: group_parameters
+  machine trained_on = this_machine();    // the machine of the last step
+  stream_keys keys = stream_keys::names;  // of random choices for matrices
+  int micro_batch = 0;                    // the one that train_step accumulates now
+
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
+  /// replace blocks of a model without sparse matrices, or two dropouts have one key.
+  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
+               train::turnover replacing = {})
+      : model(trained),
+        optimizer(by),
+        policy(patterns),
+        turnover(replacing),
+        gradients(trained.zeros_like()),
+        state(initial_state(optimizer, trained, replacing.knows_age())),
+        explored(explore(trained, prunes_dense(patterns))) {
+    check();
+    detail::require_own_keys(model);
+    require_evolving(policy, model);
+    model.refresh(0);
+  }
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
+  void check() const {
+    if constexpr (requires { optimizer.check(); }) optimizer.check();
+    if constexpr (requires { policy.check(); }) policy.check();
+    turnover.check();
+  }
+
+  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
+  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
+  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
+  /// blocks but the groups keep all patterns.
+  void group_parameters(std::vector<parameter_group> by_name) {
+    parameter_groups by(model, std::move(by_name));
+    require_evolving(policy, model, by);
+    groups = std::move(by);
+    groups.fit_gradients(model, gradients);
+  }
+
+  /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
+  ///   seed   of random choices: dropout, which differs between micro-batches
+  template <element T>
+  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
+    return {ctx,           batch,
+            room,          nn::purpose::training,
+            key(seed),     std::uint64_t(progress.step),
+            scaling.scale, weight_gradients()};
+  }
+  template <element T>
+  nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
+  /// The pass of a step for a model whose element is not known.
+  nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
+    return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
+            scaling.scale, weight_gradients()};
+  }
+  /// The observer of weight gradients for a pass that is made by hand; none unless the policy needs gradients
+  /// of this backward.
+  nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
+
+  /// The parameters and their gradients, listed anew in memory that is kept, so that a step allocates no
+  /// list.
+  nn::mutable_parameter_list& listed_model() { return model_.list_again(); }
+  nn::mutable_parameter_list& listed_gradients() { return gradients_.list_again(); }
+
+ private:
+  std::uint64_t key(std::uint64_t seed) const {
+    return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
+  }
+  nn::mutable_parameter_list model_ = model, gradients_ = gradients;
+};
+
+/// A model and everything that changes together with it in training.
+template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern>
+struct training : any_training<Optimizer, Policy> {
+  Model& model;
+  typename Model::gradients& gradients;
+
+  /// Throws as any_training.
+  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {},
+           train::turnover replacing = {})
+      : any_training<Optimizer, Policy>(trained, by, patterns, replacing),
+        model(trained),
+        gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/architecture.hpp
+#ifndef TESSERA_SINGLE_TRAIN_ARCHITECTURE
+#define TESSERA_SINGLE_TRAIN_ARCHITECTURE
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+/// The list that a setting belongs to, and the number of its entry: "block" and 1 of block.1.order; -1 if it
+/// belongs to none.
+std::pair<std::string_view, std::int64_t> list_of(std::string_view key);
+std::int64_t length_of_list(io::json::object const& all, std::string_view list);
+
+/// Compares settings of a checkpoint with settings of the model or training in memory. Throws io_error with
+/// both values.
+///   owner    "model" or "training"
+///   advice   the end of the error
+///   knows    whether the checkpoint can have a setting of this name
+template <class Knows>
+TESSERA_COLD void require_settings(io::json_place const& written, io::json const& asked, char const* owner,
+                                   char const* advice, Knows&& knows) {
+  io::json::object const &there = written.members(), &here = *asked.get_if<io::json::object>();
+  const auto lists_agree = [&](std::string_view key) {
+    const auto [list, number] = list_of(key);
+    const std::int64_t in_file = length_of_list(there, list), now = length_of_list(here, list);
+    if (number < 0 || in_file == now) return;
+    const bool groups = list == "group.";  // whose last is that of all other parameters, if there are any
+    const auto given = [&](std::int64_t length) { return groups && length > 0 ? length - 1 : length; };
+    const std::string name = list.empty() ? "of its layers"
+                             : groups     ? given(in_file) == 1 ? "parameter group" : "parameter groups"
+                                          : "of " + io::excerpt(list.substr(0, list.size() - 1));
+    written.fail(
+        message("has ", given(in_file), " ", name, ", but this ", owner, " has ", given(now), advice));
+  };
+  for (io::json_member const& setting : here) {
+    const std::string now = io::to_text(setting.value);
+    if (!written.contains(setting.key)) {
+      if (!knows(setting.key)) continue;
+      lists_agree(setting.key);
+      written.fail(message("has no ", setting.key, ", which is ", now, " in this ", owner, advice));
+    }
+    const std::string in_file = io::to_text(written.at(setting.key).value());
+    if (in_file == now) continue;
+    lists_agree(setting.key);
+    written.at(setting.key)
+        .fail(
+            message("is ", io::excerpt(in_file), " in the checkpoint but ", now, " in this ", owner, advice));
+  }
+  for (io::json_member const& setting : there) {
+    if (asked.find(setting.key)) continue;
+    lists_agree(setting.key);
+    written.at(setting).fail(message("is ", io::excerpt(io::to_text(setting.value)),
+                                     " in the checkpoint, but this ", owner, " has none", advice));
+  }
+}
+
+}  // namespace detail
+
+/// The settings of a model that its results depend on and no tensor shows; checkpoints keep and compare them.
+/// Also of an optimizer or a policy.
+io::json architecture(setting_list const& of);
+
+/// The settings of a model that only its training depends on, such as the rates and keys of dropout.
+io::json::object training_settings(setting_list const& of);
+
+/// The arithmetic that decides about the last bits of a model's results: the instruction set, and the engines
+/// for its parameters and for the elements to which its layers round the factors of products.
+std::string arithmetic_of_model(nn::parameter_list const& parameters, setting_list const& settings,
+                                machine const& on);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::pair<std::string_view, std::int64_t> list_of(std::string_view key) {
+  for (std::size_t begin = 0; begin < key.size();) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    std::int64_t number = -1;
+    const auto [last, failure] = std::from_chars(key.data() + begin, key.data() + end, number);
+    if (failure == std::errc() && last == key.data() + end) return {key.substr(0, begin), number};
+    begin = end + 1;
+  }
+  return {"", -1};
+}
+
+TESSERA_BODY std::int64_t length_of_list(io::json::object const& all, std::string_view list) {
+  std::int64_t length = 0;
+  for (io::json_member const& one : all)
+    if (const auto [its, number] = list_of(one.key); its == list) length = std::max(length, number + 1);
+  return length;
+}
+
+}  // namespace detail
+
+TESSERA_BODY io::json architecture(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (!each.of_training) all.push_back({name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY io::json::object training_settings(setting_list const& of) {
+  io::json::object all;
+  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    if (each.of_training) all.push_back({"model." + name.text(), each.value});
+  });
+  return all;
+}
+
+TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameters,
+                                             setting_list const& settings, machine const& on) {
+  std::set<std::string> engines;
+  const auto add = [&](element_type const& of) {
+    const auto add_if = [&]<class E>(std::type_identity<E>) {
+      if (of.is<E>()) engines.insert({engine_words<E>(on), engine_words<eval::multiplied_as<E, E>>(on)});
+    };
+    add_if(std::type_identity<float>()), add_if(std::type_identity<double>());
+    add_if(std::type_identity<bfloat16>()), add_if(std::type_identity<float16>());
+    add_if(std::type_identity<float8_e4m3>()), add_if(std::type_identity<float8_e5m2>());
+    add_if(std::type_identity<int8>());
+  };
+  for (nn::any_parameter const& each : parameters) add(each.tensor.element());
+  settings.for_each([&](nn::parameter_name const&, any_setting const& each) {
+    if (each.element) add(*each.element);
+  });
+  std::string words = arithmetic_of<>(on);
+  for (std::string const& of_one : engines) words += of_one;
+  return words;
 }
 
 #endif
@@ -38060,6 +40103,7 @@ class checkpoint {
   /// parameters of a narrow model, which older ones have.
   void load(mutable_any_layer const& model, optimizer_state& optimizer,
             nn::mutable_parameter_list gradients) const;
+  friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
@@ -38618,1545 +40662,6 @@ TESSERA_COLD TESSERA_BODY std::vector<double> kept_parameters::values(any_tensor
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/loss_scaling.hpp
-#ifndef TESSERA_SINGLE_TRAIN_LOSS_SCALING
-#define TESSERA_SINGLE_TRAIN_LOSS_SCALING
-#include <cmath>
-#include <cstdint>
-#include <string>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The factor of the loss before its gradients are computed, so that gradients do not vanish in an element
-/// with few exponents, such as float16 (Micikevicius et al. 2018, §3.2). The training step divides the
-/// gradients by it again. A step whose gradients are not finite is skipped and halves the scale; `interval`
-/// good steps in a row double it.
-///   training::pass makes passes with `scale`; train_step refuses gradients of another scale
-struct loss_scaling {
-  double scale = 1;           // a power of two: multiplying by it rounds nothing
-  std::int64_t interval = 0;  // 0: the scale stays as it is, and gradients that are not finite are an error
-  std::int64_t good_steps = 0;
-
-  static constexpr double least = 0x1p-24, most = 0x1p40;
-
-  /// A scale that adapts, from `first` on. Throws option_error if `first` is not a power of two or `interval`
-  /// < 1.
-  static loss_scaling adaptive(double first = 256, std::int64_t interval = 2000);
-
-  bool adapts() const { return interval > 0; }
-
-  /// Throws error if the scale is already the least: the cause is then not the scale.
-  ///   found   the beginning of the error: which numbers are not finite
-  void overflowed(std::int64_t step, std::string const& found = "gradients are not finite");
-  void succeeded() {
-    if (!adapts() || ++good_steps < interval) return;
-    good_steps = 0;
-    if (scale * 2 <= most) scale *= 2;
-  }
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY loss_scaling loss_scaling::adaptive(double first, std::int64_t interval) {
-  int exponent;
-  if (!(first >= least && first <= most) || std::frexp(first, &exponent) != 0.5 || interval < 1)
-    throw option_error(message("[loss_scaling] a scale of ", first, " that doubles after ", interval,
-                               " steps: the scale must be a power of two in ", least, " … ", most,
-                               ", the steps at least 1"));
-  return {first, interval};
-}
-
-TESSERA_BODY void loss_scaling::overflowed(std::int64_t step, std::string const& found) {
-  if (scale / 2 < least)
-    throw error(message("[train] step ", step, ": ", found, ", although the loss is multiplied by ", scale,
-                        "; a lower learning rate may help"));
-  scale /= 2;
-  good_steps = 0;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/parameter_groups.hpp
-#ifndef TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
-#define TESSERA_SINGLE_TRAIN_PARAMETER_GROUPS
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// How the parameters are trained whose names match: `{.names = "block.0.*", .rate = 0.1}`.
-struct parameter_group {
-  std::string names;    // as in a checkpoint; each `*` stands for any text
-  double rate = 1;      // factor of the learning rate; 0: frozen, without a gradient
-  double decay = 1;     // factor of the optimizer's weight decay
-  bool evolves = true;  // whether the sparsity policy changes the patterns; frozen parameters keep them
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("names", of.names...);
-    each.setting("rate", of.rate...);
-    each.setting("decay", of.decay...);
-    each.setting("evolves", of.evolves...);
-  }
-  bool is_frozen() const { return rate == 0; }
-};
-
-namespace detail {
-/// Whether a text has the form of a pattern in which each `*` stands for any text.
-constexpr bool matches(std::string_view form, std::string_view text) {
-  const std::size_t star = form.find('*');
-  if (star == form.npos) return form == text;
-  if (text.substr(0, star) != form.substr(0, star)) return false;
-  form.remove_prefix(star + 1);
-  for (std::size_t skipped = star; skipped <= text.size(); ++skipped)
-    if (matches(form, text.substr(skipped))) return true;
-  return false;
-}
-static_assert(matches("*.bias", "a.b.bias") && matches("a*", "a") && matches("*a*b", "xaxab"));
-static_assert(!matches("a.*", "b.a.c") && !matches("a", "ab") && !matches("*.bias", "bias"));
-}  // namespace detail
-
-/// The groups of a model's parameters. A parameter belongs to the first group that its name matches; one that
-/// matches none is trained as it would be without groups.
-class parameter_groups {
- public:
-  parameter_groups() = default;
-  /// Throws option_error for a factor that makes no sense, and for a group that matches no parameter.
-  parameter_groups(nn::parameter_list const& model, std::vector<parameter_group> groups);
-
-  static void parts(auto& each, auto&... of) { each("", of.groups_...); }
-  /// Of parameter `number`, in the order of for_each_parameter.
-  parameter_group const& of_parameter(std::size_t number) const {
-    return of_parameter_.empty() ? all_alike() : groups_[of_parameter_[number]];
-  }
-  /// Of matrix `number`, in the order of evolving_weights.
-  bool evolves(std::uint64_t number) const {
-    if (of_matrix_.empty()) return true;
-    parameter_group const& group = groups_[of_matrix_[number]];
-    return group.evolves && !group.is_frozen();
-  }
-
-  /// Drops the gradients of frozen parameters; gives zeros to others that have none.
-  void fit_gradients(nn::parameter_list const& model, nn::mutable_parameter_list gradients) const;
-
- private:
-  static parameter_group const& all_alike() {
-    static const parameter_group alike;
-    return alike;
-  }
-  std::vector<parameter_group> groups_;
-  std::vector<std::size_t> of_parameter_, of_matrix_;  // numbers of groups
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY void parameter_groups::fit_gradients(nn::parameter_list const& model,
-                                                               nn::mutable_parameter_list gradients) const {
-  for (std::size_t i = 0; i < model.size(); ++i)
-    if (of_parameter(i).is_frozen())
-      gradients[i].tensor.drop();
-    else if (!nn::is_wanted(gradients[i].tensor))
-      gradients[i].tensor.reset_like(model[i].tensor);
-}
-
-TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list const& model,
-                                                             std::vector<parameter_group> groups) {
-  std::vector<std::int64_t> members(groups.size());
-  groups_ = std::move(groups);
-  groups_.push_back({});  // of parameters that match none
-  const std::vector<std::string> names = model.names();
-  const std::string first = names.empty() ? "" : names.front();
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    std::size_t g = 0;
-    while (g < members.size() && !detail::matches(groups_[g].names, names[i])) ++g;
-    if (g < members.size()) ++members[g];
-    of_parameter_.push_back(g);
-    if (model[i].tensor.is_matrix()) of_matrix_.push_back(g);
-  }
-  for (std::size_t g = 0; g < members.size(); ++g) {
-    parameter_group const& group = groups_[g];
-    const auto require = [&](char const* what, double value) {
-      if (!(value >= 0 && std::isfinite(value)))
-        throw option_error(message("[parameter_groups] ", what, " of \"", group.names, "\" is ", value,
-                                   ": it is a factor, at least 0"));
-    };
-    require("rate", group.rate);
-    require("decay", group.decay);
-    if (members[g] == 0)
-      throw option_error(message("[parameter_groups] \"", group.names, "\" matches no parameter",
-                                 " that no earlier group has; they have names such as \"", first,
-                                 "\", and * stands for any text"));
-  }
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/optimizers/optimizer.hpp
-#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
-#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_OPTIMIZER
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-// An optimizer is a struct with two functions: `state` declares the arrays that it keeps for a parameter, and
-// `step` updates the stored values of one, whatever its block, and its arrays:
-//
-//   struct momentum {
-//     double factor = 0.9;
-//     void state(train::state_list& each, any_tensor const&) const { each.elements("velocity"); }
-//     template <element T>
-//     void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
-//       auto v = of.elements(0);
-//       run(ctx, v = stored_values(v) * factor + stored_values(of.gradient) * now.gradient_scale,
-//           of.w = stored_values(of.w) - stored_values(v) * now.rate, of.rounded());
-//     }
-//   };
-//
-// Absent blocks cost nothing, and the stored blocks of a sparse matrix get the bits that they would get in a
-// dense one. A zero with a zero gradient must stay zero: it may be padding. An optimizer may have a function
-// check(), which throws option_error for settings that make no sense; training calls it. It lists its
-// settings in `parts` as a layer does, so that a resumed training compares them.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The values of one update that do not depend on elements.
-struct update {
-  std::int64_t number;        // number of this update; the first is 1
-  double rate;                // learning rate
-  double gradient_scale;      // factor of all gradients
-  double decay = 1;           // factor of the optimizer's weight decay: 0 of vectors, which do not decay
-  std::size_t parameter = 0;  // its number in the model
-  nn::parameter_list const* model = nullptr;
-
-  /// The name of the parameter, which takes a walk through the model.
-  std::string name() const { return model->name(parameter); }
-};
-
-/// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-void require_setting(const char* name, double value, bool in_range, const char* range);
-
-/// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
-struct rounding_statement {
-  using statement_tag = void;
-  nn::any_parameter* to;
-  feature_vector<float> const* master;  // null if there is nothing to be done
-
-  void lower(eval::plan& p) const {
-    if (master) to->round(p, to->tensor, *master);
-  }
-};
-
-/// Numbers in 8 bits: see state_list::scaled.
-struct scaled_values {
-  state_array &codes, &scales;
-
-  std::int64_t groups() const { return scales.size(); }
-  /// The first value of a group, and the number of its values.
-  std::int64_t first(std::int64_t group) const { return group * codes.group; }
-  std::int64_t size(std::int64_t group) const {
-    return std::min<std::int64_t>(codes.group, codes.size() - first(group));
-  }
-  float operator[](std::int64_t i) const {
-    return codes.code->value(codes.data<std::uint8_t>()[i]) * scales.data<float>()[i / codes.group];
-  }
-  /// New values of a group, and with them its scale.
-  template <class T> void store(std::int64_t group, T const* values) {
-    const std::int64_t at = first(group), count = size(group);
-    float greatest = 0;
-    for (std::int64_t k = 0; k < count; ++k) greatest = std::max(greatest, std::abs(float(values[k])));
-    scales.data<float>()[group] = greatest;
-    for (std::int64_t k = 0; k < count; ++k)
-      codes.data<std::uint8_t>()[at + k] =
-          codes.code->nearest(greatest > 0 ? float(values[k]) / greatest : 0);
-  }
-};
-
-/// A parameter in an update. Its stored values stand block by block, in the order of the pattern.
-///   T   its accumulator: float or double
-template <element T> class parameter_values {
- public:
-  parameter_values(nn::any_parameter& of, any_tensor const& its_gradient, std::span<state_array> arrays)
-      : parameter(of),
-        w(of.is_narrow() ? vector_over(arrays[0])
-                         : feature_vector<T>::of_values(of.tensor.data<T>(), of.tensor.size())),
-        gradient(feature_vector<T>::of_values(const_cast<T*>(its_gradient.data<T>()), its_gradient.size())),
-        arrays_(arrays.subspan(of.is_narrow())) {}
-
-  parameter_values(parameter_values const&) = delete;
-  parameter_values& operator=(parameter_values const&) = delete;
-
-  nn::any_parameter& parameter;      // its sizes, block, pattern, role
-  feature_vector<T> w;               // stored values or, of a narrow parameter, their master
-  const feature_vector<T> gradient;  // as many
-
-  // Array i, as `state` declared them; option_error if there is none, or it is of another kind.
-
-  /// Of accumulators, one for each stored value.
-  feature_vector<T> elements(std::size_t i) {
-    state_array& found = array_of<T>(i);
-    if (found.per != state_per::element)
-      throw option_error(message("[optimizer] array ", i, " of the state, ", found.name,
-                                 ", has not a number for each stored value: take it by array(", i, ")"));
-    return vector_over(found);
-  }
-  /// Of numbers of any type.
-  template <class Number = T> std::span<Number> array(std::size_t i) {
-    state_array& found = array_of<Number>(i);
-    return {found.template data<Number>(), static_cast<std::size_t>(found.size())};
-  }
-  /// Of codes; its scales are array i + 1.
-  scaled_values scaled(std::size_t i) { return {array_of<std::uint8_t>(i), array_of<float>(i + 1)}; }
-
-  /// The last statement of a step, or a run of its own: gives a narrow parameter its new values.
-  rounding_statement rounded() {
-    if constexpr (std::is_same_v<T, float>)
-      return {&parameter, parameter.is_narrow() ? &w : nullptr};
-    else
-      return {&parameter, nullptr};
-  }
-
- private:
-  static feature_vector<T> vector_over(state_array& array) {
-    return feature_vector<T>::of_values(array.data<T>(), array.size());
-  }
-  template <class Number> state_array& array_of(std::size_t i) {
-    if (i >= arrays_.size() || !arrays_[i].element->template is<Number>())
-      throw option_error(
-          message("[optimizer] array ", i, " of the state should be of ", element_type_of<Number>.name,
-                  i < arrays_.size() ? message(", but ", arrays_[i].name, " is of ", arrays_[i].element->name)
-                                     : ", but there is none",
-                  ": `state` of this optimizer should declare it so, or the state is of another optimizer"));
-    return arrays_[i];
-  }
-  std::span<state_array> arrays_;
-};
-
-namespace detail {
-
-template <class Optimizer>
-concept declares_state = requires(Optimizer const& by, state_list& each, any_tensor const& parameter) {
-  by.state(each, parameter);
-};
-
-template <class Optimizer>
-concept has_step = requires(Optimizer const& by, context& ctx, update const& now,
-                            parameter_values<float>& of) { by.step(ctx, now, of); };
-
-/// The arrays of a parameter, without values: its master first, if it is narrow (Micikevicius et al. 2018,
-/// §3.1).
-template <class Optimizer>
-std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter const& of) {
-  static_assert(declares_state<Optimizer>,
-                "an optimizer declares its state: `void state(train::state_list& each, any_tensor const&) "
-                "const { each.elements(\"first_moment\"); }` in place of `moments`; its step takes a "
-                "train::parameter_values<T>&, and now.decay is 0 for parameters that do not decay");
-  state_list list(of.tensor);
-  if (of.is_narrow()) list.elements("master");
-  by.state(list, of.tensor);
-  return list.take();
-}
-
-/// Sets values that overhang a matrix to zero, should an optimizer have changed them.
-///   values   one for each stored value of the matrix
-template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T* values) {
-  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
-                     cols = matrix.cols();
-  if (rows % height == 0 && cols % width == 0) return;
-  pattern const& stored = matrix.pattern();
-  const auto clear = [&](std::int64_t slot, std::int64_t block_row, std::int64_t block_col) {
-    for (std::int64_t k = 0; k < height * width; ++k)
-      if (block_row * height + k / width >= rows || block_col * width + k % width >= cols)
-        values[slot * height * width + k] = 0;
-  };
-  for (int i = 0; i < stored.block_rows(); ++i) {
-    const auto row = stored.row(i);
-    if (row.empty()) continue;
-    const std::int64_t first = stored.first_slot(i), last = first + std::ssize(row) - 1;
-    if (row.back() + 1 == stored.block_cols()) clear(last, i, row.back());
-    if (i + 1 == stored.block_rows())
-      for (std::int64_t slot = first; slot <= last; ++slot) clear(slot, i, row[std::size_t(slot - first)]);
-  }
-}
-
-}  // namespace detail
-
-/// The state before the first update: masters are the parameters, all else is zero.
-template <class Optimizer>
-optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model) {
-  optimizer_state state;
-  for (nn::any_parameter const& each : model) {
-    std::vector<state_array> arrays = detail::declared_state(optimizer, each);
-    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
-    if (each.is_narrow())
-      arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
-    state.parameters.push_back(std::move(arrays));
-  }
-  return state;
-}
-
-/// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
-/// optimizer declares for a dense matrix of 64 x 64 in blocks of 16 x 16, for as many values.
-template <class Optimizer> double state_bytes(Optimizer const& optimizer, nn::model_size const& size) {
-  constexpr int side = 64;
-  const auto of = [&]<class T>(T) {
-    dense_matrix<T> probe(side, side);
-    const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
-    double bytes = 0;
-    for (state_array& array : detail::declared_state(optimizer, like)) {
-      array.reset(parameter_sizes::of(like.tensor));
-      bytes += static_cast<double>(array.bytes.size());
-    }
-    return bytes / (side * side) * static_cast<double>(size.stored_elements);
-  };
-  if (size.accumulator_bytes == sizeof(double)) return of(double());
-  return size.element_bytes < size.accumulator_bytes ? of(bfloat16()) : of(float());
-}
-
-/// One update of all parameters that are not frozen and have a gradient; the gradients stay unchanged.
-/// `gradient_scale` applies clipping and the mean over tokens, without another pass over the gradients.
-/// Throws shape_error if gradients or state do not fit the model.
-template <class Optimizer>
-void update_parameters(context& ctx, Optimizer const& optimizer, nn::mutable_parameter_list model,
-                       nn::parameter_list const& gradients, optimizer_state& state, double rate,
-                       double gradient_scale = 1, parameter_groups const& groups = {}) {
-  static_assert(
-      detail::declares_state<Optimizer> && detail::has_step<Optimizer>,
-      "an optimizer has `state` and `template <element T> void step(context&, train::update const&, "
-      "train::parameter_values<T>&) const`: train/optimizers/optimizer.hpp shows one");
-  require_state("optimizer", model, gradients, state);
-  const std::int64_t number = state.updates + 1;
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    parameter_group const& group = groups.of_parameter(i);
-    any_tensor const& gradient = gradients[i].tensor;
-    if (group.is_frozen() || !nn::is_wanted(gradient)) continue;
-    const double decay = model[i].tensor.is_matrix() ? group.decay : 0;
-    const update now{number, rate * group.rate, gradient_scale, decay, i, &model};
-    const auto step = [&]<class T>(T) {
-      parameter_values<T> values(model[i], gradient, state.parameters[i]);
-      optimizer.step(ctx, now, values);
-      if (model[i].tensor.is_matrix()) detail::clear_overhang(model[i].tensor, values.w.data());
-    };
-    gradient.element().is<float>() ? step(float()) : step(double());
-  }
-  state.updates = number;
-}
-
-namespace detail {
-void require_elements(optimizer_state const& state, nn::parameter_list const& model,
-                      nn::parameter_list const& like, std::string const& name);
-}  // namespace detail
-
-/// An array of all parameters that has an accumulator for each stored value, such as "first_moment", as a
-/// layer that is shaped like the model. "master" is, of a parameter that is not narrow, the parameter. Throws
-/// option_error if no parameter has such an array.
-template <class Model>
-typename Model::gradients elements_of(optimizer_state const& state, Model const& model,
-                                      std::string const& name) {
-  typename Model::gradients like = nn::zeros_like(model);
-  nn::mutable_parameter_list to(like);
-  const nn::parameter_list from(model);
-  detail::require_elements(state, from, to, name);
-  for (std::size_t i = 0; i < to.size(); ++i)
-    if (state.has(i, name))
-      std::copy_n(state.at(i, name).bytes.data(), to[i].tensor.size_bytes(), to[i].tensor.data());
-    else if (name == "master" && !from[i].is_narrow())
-      to[i].tensor.assign(from[i].tensor);
-  return like;
-}
-/// Gives such an array of all parameters that have it other values. Throws as elements_of, and shape_error
-/// for sizes of another model.
-void set_elements(optimizer_state& state, std::string const& name, nn::parameter_list const& like);
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
-                                               const char* range) {
-  if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
-}
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void require_elements(optimizer_state const& state, nn::parameter_list const& model,
-                                                nn::parameter_list const& like, std::string const& name) {
-  if (state.parameters.size() != like.size())
-    throw shape_error(
-        message("[optimizer_state] is for ", state.parameters.size(), " parameters, not for ", like.size()));
-  bool any = false;
-  for (std::size_t i = 0; i < like.size(); ++i) {
-    if (!state.has(i, name)) continue;
-    any = true;
-    state_array const& array = state.at(i, name);
-    any_tensor const& tensor = like[i].tensor;
-    if (array.per != state_per::element || array.bytes.size() != tensor.size_bytes() ||
-        array.element != &tensor.element())
-      throw shape_error(message("[optimizer_state] ", name, " of ", model.name(i), " has ", array.size(),
-                                " of ", array.element->name, ", but ", tensor.size(), " of ",
-                                tensor.element().name, " are wanted"));
-  }
-  if (!any) throw option_error(message("[optimizer_state] no parameter has ", name));
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY void set_elements(optimizer_state& state, std::string const& name,
-                                            nn::parameter_list const& like) {
-  detail::require_elements(state, like, like, name);
-  for (std::size_t i = 0; i < like.size(); ++i)
-    if (state.has(i, name))
-      std::copy_n(like[i].tensor.data(), like[i].tensor.size_bytes(), state.at(i, name).bytes.data());
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/random_keys.hpp
-#ifndef TESSERA_SINGLE_TRAIN_RANDOM_KEYS
-#define TESSERA_SINGLE_TRAIN_RANDOM_KEYS
-#include <cstdint>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
-
-// Random choices while training have a name as key: that of the parameter whose pattern or value changes, or
-// of the dropout in its model. Before version 5 of checkpoints the keys were numbers; a run that goes on from
-// one of these keeps them, and its checkpoints say so.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The keys of a training's random choices for matrices.
-///   numbers   of the matrix among all matrices of the model
-///   names     of the parameter
-enum class stream_keys { numbers, names };
-
-/// The key for a matrix of a model.
-inline random_key key_of(stream_keys keys, std::string const& name, std::uint64_t number) {
-  return keys == stream_keys::names ? random_key(name) : random_key(number);
-}
-
-namespace detail {
-
-inline char const* text_of(stream_keys keys) { return keys == stream_keys::names ? "names" : "numbers"; }
-
-/// The keys of a checkpoint, by its state.
-stream_keys stream_keys_in(io::json_place const& state);
-
-/// Throws option_error if two layers that draw, such as dropouts whose rate is not 0, have one key. A frozen
-/// copy may have that of its original.
-void require_own_keys(setting_list const& of);
-
-/// A key that a layer of a model keeps, as a dropout does.
-struct kept_key {
-  std::string setting, in_file;  // its name among the settings of the training, here and in a checkpoint
-  random_key key;                // of the checkpoint, or of the model if the checkpoint has none
-};
-
-/// The keys of a model that goes on from a checkpoint, in their order.
-std::vector<kept_key> kept_keys(io::json_place const& state, mutable_any_layer const& model);
-
-/// Puts the keys of a checkpoint into the settings that are compared with its own.
-void put_keys(io::json& settings, std::vector<kept_key> const& keys);
-/// And into the model.
-void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys);
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY stream_keys stream_keys_in(io::json_place const& state) {
-  if (!state.contains("random_keys")) return stream_keys::numbers;
-  const io::json_place keys = state.at("random_keys");
-  for (const auto known : {stream_keys::numbers, stream_keys::names})
-    if (keys.as_string() == text_of(known)) return known;
-  keys.fail("should be \"names\" or \"numbers\"");
-}
-
-/// Calls visit(setting, key) for the keys that the layers of a model keep.
-template <class Visit> void for_each_key(mutable_any_layer const& model, Visit&& visit) {
-  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
-    if (each.key) visit("model." + name.text(), *each.key);
-  });
-}
-
-TESSERA_COLD TESSERA_BODY std::vector<kept_key> kept_keys(io::json_place const& state,
-                                                          mutable_any_layer const& model) {
-  std::vector<kept_key> all;
-  std::map<std::uint64_t, random_key> before;  // for keys of the model, which a frozen copy has, too
-  for_each_key(model, [&](std::string const& setting, random_key& key) {
-    const std::string layer = setting.substr(0, setting.rfind('.'));
-    const std::string numbered = layer + ".layer";  // before version 5
-    kept_key its{setting, setting, key};
-    if (!state.contains("settings")) {  // before version 4, which numbered dropouts in their order
-      const std::uint64_t place = before.size();
-      const auto [number, is_new] = before.try_emplace(key.value, key);
-      // One that the program has numbered itself keeps its number. In a head for sequences it was number
-      // 1 + 4 layers, where the layers have two each.
-      if (is_new && key == random_key(layer.substr(std::string_view("model.").size())))
-        number->second = setting.ends_with("pooled_dropout.key") ? 2 * place - 1 : place;
-      its.key = number->second;
-    } else if (const io::json_place settings = state.at("settings"); settings.contains(setting)) {
-      its.key = settings.at(setting).as_integer<std::uint64_t>();
-    } else if (settings.contains(numbered)) {
-      its.in_file = numbered;
-      its.key = settings.at(numbered).as_integer<std::uint64_t>();
-    }
-    all.push_back(its);
-  });
-  return all;
-}
-
-TESSERA_COLD TESSERA_BODY void put_keys(io::json& settings, std::vector<kept_key> const& keys) {
-  for (io::json_member& one : *settings.get_if<io::json::object>())
-    for (kept_key const& its : keys)
-      if (one.key == its.setting) {
-        one = {its.in_file, its.key.value};
-        break;
-      }
-}
-
-TESSERA_COLD TESSERA_BODY void put_keys(mutable_any_layer const& model, std::vector<kept_key> const& keys) {
-  auto next = keys.begin();
-  for_each_key(model, [&](std::string const&, random_key& key) { key = (next++)->key; });
-}
-
-TESSERA_BODY void require_own_keys(setting_list const& of) {
-  std::map<std::uint64_t, std::string> drawing;
-  std::string idle;  // the last layer of rate 0
-  of.for_each([&](nn::parameter_name const& name, any_setting const& each) {
-    const std::string setting = name.text(), layer = setting.substr(0, setting.rfind('.'));
-    if (double const* rate = each.value.get_if<double>(); rate && *rate == 0 && name.last() == "rate")
-      idle = setting;
-    if (!each.key || each.frozen || layer + ".rate" == idle) return;
-    const auto [first, is_new] = drawing.try_emplace(each.key->value, layer);
-    if (!is_new)
-      throw option_error(message("[training] ", first->second, " and ", layer,
-                                 " would drop the same features, because they have one key: construct each ",
-                                 "with its own name in the model, nn::dropout(rate, \"", layer, "\")"));
-  });
-}
-
-#endif
-
-}  // namespace detail
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/explored_blocks.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
-#define TESSERA_SINGLE_TRAIN_SPARSITY_EXPLORED_BLOCKS
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The blocks of each matrix that have ever been stored. Their fraction of all blocks is the ITOP rate (Liu
-/// et al. 2021): sparse training works best when it comes near 1.
-class explored_blocks {
- public:
-  /// A matrix that was of another grid begins anew.
-  void mark(std::string const& matrix, pattern const& stored);
-
-  /// Blocks ever stored ÷ all blocks of the matrices marked so far; 1 if there are none.
-  double fraction() const;
-
-  io::json to_json() const;
-
-  /// Reads the output of to_json. Throws io_error, which names the place, for any other text.
-  static explored_blocks from_json(io::json_place const& all);
-
-  friend bool operator==(explored_blocks const&, explored_blocks const&) = default;
-
- private:
-  struct grid {
-    std::int64_t blocks = 0;
-    std::vector<std::uint64_t> ever;  // a bit for each block, row by row
-    friend bool operator==(grid const&, grid const&) = default;
-  };
-  static std::size_t words(std::int64_t blocks) {
-    return static_cast<std::size_t>(ceil_div<std::int64_t>(blocks, 64));
-  }
-  std::map<std::string, grid> grids_;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY void explored_blocks::mark(std::string const& matrix, pattern const& stored) {
-  grid& here = grids_[matrix];
-  const std::int64_t blocks = std::int64_t{stored.block_rows()} * stored.block_cols();
-  if (here.blocks != blocks) here = {blocks, {}};
-  here.ever.resize(words(here.blocks));
-  stored.for_each([&](int i, int j, std::int64_t) {
-    const std::int64_t at = std::int64_t{i} * stored.block_cols() + j;
-    here.ever[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
-  });
-}
-
-TESSERA_BODY double explored_blocks::fraction() const {
-  std::int64_t ever = 0, all = 0;
-  for (auto const& [name, one] : grids_) {
-    all += one.blocks;
-    for (const std::uint64_t word : one.ever) ever += std::popcount(word);
-  }
-  return all == 0 ? 1 : static_cast<double>(ever) / static_cast<double>(all);
-}
-
-TESSERA_BODY io::json explored_blocks::to_json() const {
-  io::json::object all;
-  for (auto const& [name, one] : grids_) {
-    io::json::array ever(one.ever.begin(), one.ever.end());
-    all.push_back({name, io::json::object{{"blocks", one.blocks}, {"ever", std::move(ever)}}});
-  }
-  return all;
-}
-
-TESSERA_BODY explored_blocks explored_blocks::from_json(io::json_place const& all) {
-  explored_blocks explored;
-  for (io::json_member const& member : all.members()) {
-    const io::json_place place = all.at(member), ever = place.at("ever");
-    grid& here = explored.grids_[member.key];
-    here.blocks = place.at("blocks").as_integer();
-    if (here.blocks < 0 || ever.size() != words(here.blocks))
-      ever.fail(message("has ", ever.size(), " words of 64 bits for ", here.blocks, " blocks"));
-    for (std::size_t i = 0; i < ever.size(); ++i) here.ever.push_back(ever.at(i).as_integer<std::uint64_t>());
-    if (here.blocks % 64 != 0 && here.ever.back() >> (here.blocks % 64) != 0)
-      ever.fail(message("marks blocks beyond the ", here.blocks, " of the matrix"));
-  }
-  return explored;
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/absent_gradients.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_ABSENT_GRADIENTS
-#define TESSERA_SINGLE_TRAIN_SPARSITY_ABSENT_GRADIENTS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <span>
-#include <utility>
-#include <vector>
-
-// The gradient dy xᵀ of the absent blocks of a weight. It is as large as a dense weight, so it is computed a
-// few rows at a time, and each block is visited and then dropped.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-namespace detail {
-
-/// Some rows of dy xᵀ, with all columns. They are computed in blocks of 16 x 16, the fastest ones, whatever
-/// the blocks of the weight.
-template <element Sum> class gradient_rows {
-  static constexpr int side = granule;
-
- public:
-  /// Rows [first, last), extended to whole blocks.
-  template <element T>
-  gradient_rows(context& ctx, panel_matrix<T> const& dy, panel_matrix<T> const& x, std::int64_t first,
-                std::int64_t last)
-      : first_(static_cast<int>(first / side)),
-        values_(dy.features(), x.features(),
-                lines(dy.features(), x.features(), first_,
-                      static_cast<int>(ceil_div<std::int64_t>(last, side)))) {
-    run(ctx, values_ = sampled(dy * transposed(x)));
-  }
-
-  /// Copies the elements of a block, row by row, to `to`; elements that overhang the matrix are zero.
-  void read(std::int64_t first_row, std::int64_t first_col, int rows, int cols, Sum* to) const {
-    const std::int64_t width = values_.pattern().block_cols();
-    for (std::int64_t i = first_row; i < first_row + rows; ++i)
-      for (std::int64_t j = first_col; j < first_col + cols; ++j) {
-        const bool inside = i < values_.rows() && j < values_.cols();
-        const std::int64_t block = (i / side - first_) * width + j / side;
-        *to++ = inside ? values_.data()[block * side * side + i % side * side + j % side] : Sum{};
-      }
-  }
-
- private:
-  /// The pattern of a matrix that stores all blocks of block rows [first, last) and no others.
-  static pattern lines(std::int64_t rows, std::int64_t cols, int first, int last) {
-    const auto height = static_cast<int>(ceil_div<std::int64_t>(rows, side)),
-               width = static_cast<int>(ceil_div<std::int64_t>(cols, side));
-    std::vector<std::int32_t> start{0}, columns;
-    for (int i = 0; i < height; ++i) {
-      for (int j = 0; i >= first && i < last && j < width; ++j) columns.push_back(j);
-      start.push_back(static_cast<std::int32_t>(columns.size()));
-    }
-    return pattern::from_right_rows(height, width, std::move(start), std::move(columns));
-  }
-
-  int first_;
-  block_sparse_matrix<Sum, block_shape<side>> values_;
-};
-
-}  // namespace detail
-
-/// Calls visit(number, gradient) for each absent block of a weight: the numbers are 0, 1, 2, … row by row,
-/// and `gradient` (std::span) holds the elements of this block of dy xᵀ, row by row, valid during the call.
-///   stored             the pattern of the weight, in blocks of (block_rows, block_cols)
-///   dy (rows, tokens)  x (cols, tokens)
-///   Computes 128 rows at a time, or a quarter of all rows if that is less, and needs no more memory than
-///   this. At 3072 x 768 and 4096 tokens it takes 1.4 times the time of the whole product at once, at 768 x
-///   3072 equal time. Any number of threads gives the same bits.
-template <element T, class Visit>
-void for_each_absent_gradient(context& ctx, pattern const& stored, int block_rows, int block_cols,
-                              panel_matrix<T> const& dy, panel_matrix<T> const& x, Visit&& visit) {
-  using sum = accumulator_t<T>;
-  if (ceil_div<std::int64_t>(dy.features(), block_rows) != stored.block_rows() ||
-      ceil_div<std::int64_t>(x.features(), block_cols) != stored.block_cols())
-    throw shape_error(message("[for_each_absent_gradient] dy * transposed(x) is ", dy.features(), " x ",
-                              x.features(), ", but the pattern has ", stored.block_rows(), " x ",
-                              stored.block_cols(), " blocks of ", block_rows, " x ", block_cols));
-  const std::int64_t height =
-      std::min<std::int64_t>(128, round_up<std::int64_t>(ceil_div<std::int64_t>(dy.features(), 4), granule));
-  const int lines = static_cast<int>(ceil_div<std::int64_t>(height, block_rows));
-  std::vector<sum> block(static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(block_cols));
-  std::int64_t number = 0;
-  for (int first = 0; first < stored.block_rows(); first += lines) {
-    const int last = std::min(first + lines, stored.block_rows());
-    const detail::gradient_rows<sum> rows(
-        ctx, dy, x, std::int64_t{first} * block_rows,
-        std::min<std::int64_t>(std::int64_t{last} * block_rows, dy.features()));
-    for (int i = first; i < last; ++i) {
-      const std::span<std::int32_t const> present = stored.row(i);
-      auto next = present.begin();
-      for (int j = 0; j < stored.block_cols(); ++j)
-        if (next != present.end() && *next == j) {
-          ++next;
-        } else {
-          rows.read(std::int64_t{i} * block_rows, std::int64_t{j} * block_cols, block_rows, block_cols,
-                    block.data());
-          visit(number++, std::span<sum const>(block));
-        }
-    }
-  }
-}
-
-/// The `wanted` numbers of greatest score among all offered ones; of equal scores the lower number wins.
-/// Keeps at most 1.5 times the wanted numbers.
-class greatest_scores {
- public:
-  explicit greatest_scores(std::int64_t wanted);
-
-  /// Numbers must ascend. Not-a-number counts as infinite.
-  void offer(double score, std::int64_t number) {
-    if (bounded_ && score <= bound_) return;
-    best_.push_back({score == score ? score : std::numeric_limits<double>::infinity(), number});
-    if (best_.size() == most_) shrink();
-  }
-  /// The numbers of greatest score, ascending: `wanted` of them, or all offered ones if they are fewer.
-  std::vector<std::int64_t> numbers();
-
- private:
-  struct scored {
-    double score;
-    std::int64_t number;
-  };
-  /// Keeps the `wanted` best. Later numbers whose score is not above the last of these are rejected at once.
-  void shrink();
-
-  std::size_t wanted_, most_;
-  bool bounded_ = false;
-  double bound_ = 0;
-  std::vector<scored> best_;
-};
-
-#ifdef TESSERA_BODY
-
-TESSERA_BODY greatest_scores::greatest_scores(std::int64_t wanted)
-    : wanted_(static_cast<std::size_t>(wanted)), most_(wanted_ + wanted_ / 2 + 1) {
-  best_.reserve(most_);
-}
-
-TESSERA_BODY std::vector<std::int64_t> greatest_scores::numbers() {
-  if (best_.size() > wanted_) shrink();
-  std::vector<std::int64_t> all;
-  all.reserve(best_.size());
-  for (scored const& each : best_) all.push_back(each.number);
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-TESSERA_BODY void greatest_scores::shrink() {
-  const auto last = best_.begin() + static_cast<std::ptrdiff_t>(wanted_);
-  std::nth_element(best_.begin(), last, best_.end(), [](scored const& a, scored const& b) {
-    return a.score != b.score ? a.score > b.score : a.number < b.number;
-  });
-  bound_ = last->score;
-  bounded_ = true;
-  best_.resize(wanted_);
-}
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/replacement.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_REPLACEMENT
-#define TESSERA_SINGLE_TRAIN_SPARSITY_REPLACEMENT
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <span>
-#include <utility>
-#include <vector>
-
-// The choice of blocks to grow in one matrix, and the pattern that follows.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// `count` different numbers of 0 … below - 1, ascending; every choice is equally likely; count ≤ below.
-/// Floyd's algorithm (Bentley & Floyd 1987), with a bit for each number.
-inline std::vector<std::int64_t> random_choice(std::int64_t below, std::int64_t count,
-                                               random_stream const& random) {
-  std::vector<std::uint64_t> bits(static_cast<std::size_t>(below / 64 + 1));
-  const auto insert = [&](std::int64_t n) {
-    std::uint64_t& word = bits[static_cast<std::size_t>(n / 64)];
-    const std::uint64_t bit = std::uint64_t{1} << (n % 64);
-    return (word & bit) == 0 && (word |= bit);
-  };
-  for (std::int64_t last = below - count; last < below; ++last) {
-    const auto last_number = static_cast<std::uint64_t>(last);
-    if (!insert(static_cast<std::int64_t>(random.below(last_number, last_number + 1)))) insert(last);
-  }
-  std::vector<std::int64_t> chosen;
-  chosen.reserve(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < bits.size(); ++i)
-    for (std::uint64_t word = bits[i]; word != 0; word &= word - 1)
-      chosen.push_back(static_cast<std::int64_t>(i) * 64 + std::countr_zero(word));
-  return chosen;
-}
-
-/// A new pattern, and the moves of blocks that lead to it.
-struct replacement {
-  pattern changed;
-  pattern_moves moves;
-};
-
-/// Removes the slots that `pruned` marks and adds the absent blocks with the numbers in `grown`, which
-/// ascend. Absent blocks are numbered row by row; a pruned block does not count as absent.
-inline replacement replaced(pattern const& old, std::span<char const> pruned,
-                            std::span<std::int64_t const> grown) {
-  std::vector<std::int32_t> row_start(static_cast<std::size_t>(old.block_rows()) + 1);
-  std::vector<std::int32_t> cols(static_cast<std::size_t>(old.blocks()) + grown.size() + 1);
-  pattern_moves moves(old.blocks(), std::ssize(grown));
-  std::int32_t slot = 0, to = 0;  // next slot in the old pattern, in the new one
-  std::int64_t absent_above = 0;
-  auto next = grown.begin();
-  for (int i = 0; i < old.block_rows(); ++i) {
-    const std::span<std::int32_t const> row = old.row(i);
-    const auto first = static_cast<std::int32_t>(old.first_slot(i)),
-               last = first + static_cast<std::int32_t>(row.size());
-    const std::int32_t* const col_of = row.data() - first;
-    const auto pass = [&] {  // no branch on `stays`, which cannot be predicted
-      const bool stays = !pruned.data()[slot];
-      cols.data()[to] = col_of[slot];
-      moves.keep(slot++, to, stays);
-      to += stays;
-    };
-    const std::int64_t absent = old.block_cols() - std::ssize(row);
-    for (; next != grown.end() && *next < absent_above + absent; ++next) {
-      const auto among_absent = static_cast<std::int32_t>(*next - absent_above);
-      while (slot < last && col_of[slot] <= among_absent + slot - first) pass();
-      cols.data()[to] = among_absent + slot - first;
-      moves.add(to++);
-    }
-    while (slot < last) pass();
-    absent_above += absent;
-    row_start.data()[i + 1] = to;
-  }
-  cols.resize(static_cast<std::size_t>(to));
-  moves.order_moves();
-  return {pattern::from_right_rows(old.block_rows(), old.block_cols(), std::move(row_start), std::move(cols)),
-          std::move(moves)};
-}
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/policy.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
-#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICY
-#include <algorithm>
-#include <cmath>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <numbers>
-#include <optional>
-#include <span>
-#include <vector>
-
-// A sparsity policy decides how patterns change while a model is trained: at which steps, how many blocks,
-// which blocks are pruned, and which grow in their place. `evolve` (evolve.hpp) makes the change.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The number of blocks that a pattern leaves out.
-inline std::int64_t absent_blocks(pattern const& stored) {
-  return std::int64_t{stored.block_rows()} * stored.block_cols() - stored.blocks();
-}
-
-/// A sparse matrix at an update of its pattern, as a policy sees it.
-struct matrix_at_update {
-  any_tensor weight;                              // after the optimizer's update
-  any_tensor gradient;                            // of this step, at the stored blocks
-  std::int64_t done;                              // completed steps of the run
-  random_key key;                                 // of random choices for this matrix: its name in the model
-  std::span<std::int64_t const> candidates = {};  // absent blocks of greatest growth_score, if any
-
-  pattern const& stored() const { return weight.pattern(); }
-  /// The number of absent blocks. These are numbered from 0, row by row.
-  std::int64_t absent() const { return absent_blocks(stored()); }
-};
-
-/// The functions of a sparsity policy:
-///   due(done)            whether an update follows after `done` steps of the run
-///   count(stored, done)  number of blocks to replace in a matrix of this pattern
-///   prune(at, count)     a mark for each slot of the matrix_at_update: 1 for the `count` blocks to prune
-///   grow(at, count)      the numbers of the `count` absent blocks to grow, ascending
-/// and, if it wants them,
-///   growth(stored, done) number of blocks that grow, where it is not `count`
-///   prunes_dense()       whether matrices that store all their blocks are updated, too
-///   check()              throws option_error for settings that make no sense; training calls it
-///   parts(each, of)      lists its settings as a layer does, so that a resumed training compares them
-/// All functions depend on their arguments and the policy alone, so that a resumed run has equal bits.
-template <class Policy>
-concept sparsity_policy =
-    requires(Policy const& p, pattern const& stored, std::int64_t n, matrix_at_update const& at) {
-      { p.due(n) } -> std::same_as<bool>;
-      { p.count(stored, n) } -> std::same_as<std::int64_t>;
-      { p.prune(at, n) } -> std::same_as<std::vector<char>>;
-      { p.grow(at, n) } -> std::same_as<std::vector<std::int64_t>>;
-    };
-
-/// A policy that also uses gradients of absent blocks; they cost a dense product in the step of an update:
-///   growth_score(gradient)   a number for the elements of a block, row by row (std::span); the `count`
-///                            absent blocks of greatest score are `candidates` in grow
-template <class Policy>
-concept gradient_policy = sparsity_policy<Policy> && requires(Policy const& p, std::span<float const> block) {
-  { p.growth_score(block) } -> std::convertible_to<double>;
-};
-
-/// A sparse matrix among others, as an averaging policy sees it: numbers of stored, absent and pruned blocks,
-/// and the mean magnitude of the average at the stored ones.
-struct growth_share {
-  std::int64_t stored, absent, pruned;
-  double average;
-};
-
-/// A gradient_policy that grows by moving averages of growth_score, whose magnitude counts:
-///   average_share(done)   the weight of the old average in step `done`, 1 minus the weight of the new
-///                         gradient; nothing if this step is skipped. The average begins at zero after a
-///                         skipped step. Steps of updates may not be skipped
-///   share_out(matrices)   number of blocks that grow in each matrix, at most the absent ones
-template <class Policy>
-concept averaging_policy =
-    gradient_policy<Policy> && requires(Policy const& p, std::span<growth_share const> all, std::int64_t n) {
-      { p.average_share(n) } -> std::same_as<std::optional<double>>;
-      { p.share_out(all) } -> std::same_as<std::vector<std::int64_t>>;
-    };
-
-/// Nothing for a policy that does not average.
-template <class Policy>
-std::optional<double> average_share([[maybe_unused]] Policy const& policy,
-                                    [[maybe_unused]] std::int64_t done) {
-  if constexpr (averaging_policy<Policy>)
-    return policy.average_share(done);
-  else
-    return {};
-}
-
-/// Whether a policy uses gradients of absent blocks. A policy that is chosen at run time has a member of this
-/// name.
-template <class Policy> bool grows_by_gradient([[maybe_unused]] Policy const& policy) {
-  if constexpr (requires { policy.grows_by_gradient(); })
-    return policy.grows_by_gradient();
-  else
-    return gradient_policy<Policy>;
-}
-
-/// Whether a policy uses the gradients of absent blocks in the step that ends with `done`.
-template <class Policy> bool wants_gradients(Policy const& policy, std::int64_t done) {
-  return (grows_by_gradient(policy) && policy.due(done)) || average_share(policy, done).has_value();
-}
-
-/// The number of blocks that grow.
-template <class Policy> std::int64_t growth(Policy const& policy, pattern const& stored, std::int64_t done) {
-  if constexpr (requires { policy.growth(stored, done); })
-    return policy.growth(stored, done);
-  else
-    return policy.count(stored, done);
-}
-
-/// Whether matrices that store all their blocks are updated, too.
-template <class Policy> bool prunes_dense([[maybe_unused]] Policy const& policy) {
-  if constexpr (requires { policy.prunes_dense(); })
-    return policy.prunes_dense();
-  else
-    return false;
-}
-
-/// Whether an update follows after `done` steps: every `interval` steps before `end`, or never if the
-/// interval is 0.
-inline bool due_every(std::int64_t interval, double end, std::int64_t done) {
-  return interval > 0 && done > 0 && static_cast<double>(done) < end && done % interval == 0;
-}
-
-/// Throws option_error for settings of updates that make no sense or would never be due.
-TESSERA_COLD inline void require_updates(const char* policy, std::int64_t interval, std::int64_t steps,
-                                         double fraction) {
-  if (interval < 0)
-    throw option_error(message("[", policy, "] interval is ", interval,
-                               ": it must be a number of steps, or 0 to keep the patterns"));
-  if (interval > 0 && steps <= 0)
-    throw option_error(message("[", policy, "] interval is ", interval, " but steps is ", steps,
-                               ", so that no update is due: set steps to those of the whole run"));
-  if (!(fraction >= 0 && fraction <= 1))
-    throw option_error(message("[", policy, "] fraction is ", fraction, ": it must be in [0, 1]"));
-}
-
-/// How the share of the blocks that an update replaces falls from the first step to the last: along half a
-/// cosine or a line to none, or not at all.
-enum class fraction_decay { cosine, linear, constant };
-
-/// From 1 at the first step to 0 at `end`, or always 1; 1 if there is no end.
-inline double decay_after(std::int64_t done, double end, fraction_decay how = fraction_decay::cosine) {
-  if (!(end > 0) || how == fraction_decay::constant) return 1;
-  const double share = static_cast<double>(done) / end;
-  if (how == fraction_decay::linear) return std::max(0.0, 1 - share);
-  return (1 + std::cos(std::numbers::pi * share)) / 2;
-}
-
-/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
-/// are absent, since a matrix may be nearly dense.
-///   share   in [0, 1]
-inline std::int64_t replaced_share(pattern const& stored, double share) {
-  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
-                  absent_blocks(stored));
-}
-
-/// `count` random absent blocks of a matrix, drawn anew at each update.
-inline std::vector<std::int64_t> random_absent_blocks(matrix_at_update const& at, std::int64_t count,
-                                                      std::uint64_t seed, std::int64_t update) {
-  return random_choice(
-      at.absent(), count,
-      random_stream(seed, random_purpose::regrowth, at.key, static_cast<std::uint64_t>(update)));
-}
-
-/// A matrix of a model whose pattern may change.
-struct evolving_weight {
-  std::size_t parameter;  // its number among the parameters
-  std::uint64_t number;   // and among all matrices
-};
-
-/// The parameters of role `weight` whose pattern is sparse or, with `dense_too`, all of them, but for the
-/// weights whose group keeps its pattern.
-TESSERA_COLD inline std::vector<evolving_weight> evolving_weights(nn::parameter_list const& model,
-                                                                  bool dense_too) {
-  std::vector<evolving_weight> all;
-  std::uint64_t matrices = 0;
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    if (!model[i].tensor.is_matrix()) continue;
-    const std::uint64_t number = matrices++;
-    if (model[i].is_weight() && (dense_too || !model[i].tensor.pattern().is_dense()))
-      all.push_back({i, number});
-  }
-  return all;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/growth_candidates.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
-#define TESSERA_SINGLE_TRAIN_SPARSITY_GROWTH_CANDIDATES
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
-/// the policy's count. They are found in one backward, whose pass gets the observer:
-///
-///   candidates.watch(policy, done, model, gradients);
-///   pass.weight_gradients = candidates.observer();   // none in all other passes
-///   model.backward(…, gradients, pass);
-///   candidates.stop();
-///   evolve(policy, done, explored, model, gradients, state, candidates);
-///
-/// In a step of several micro-batches only the last is watched: the norm of a sum is not the sum of norms, so
-/// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
-/// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
-/// more than once.
-///
-/// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
-/// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
-/// checkpoint.
-template <class Policy> class growth_candidates {
- public:
-  /// Drops earlier candidates and begins to watch the gradients of a model. Does not watch if the policy has
-  /// no growth_score.
-  void watch(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
-             nn::parameter_list gradients, parameter_groups const& groups = {}) {
-    stop();
-    found_.clear();
-    if (!grows_by_gradient(policy)) return;
-    kept_ = average_share(policy, done);
-    chooses_ = kept_ && policy.due(done);
-    if (kept_ && !average_share(policy, done - 1)) averages_.clear();
-    nn::require_alike("growth_candidates", model, gradients);
-    const std::vector<std::string> names = kept_ ? model.names() : std::vector<std::string>();
-    for (const auto [i, number] : evolving_weights(model, false)) {
-      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
-      any_tensor const& weight = model[i].tensor;
-      pattern const& stored = weight.pattern();
-      std::vector<float>* average = nullptr;
-      if (kept_) {
-        average = &averages_[names[i]];
-        average->resize(static_cast<std::size_t>(stored.block_rows()) *
-                        static_cast<std::size_t>(stored.block_cols()));
-      }
-      found_.push_back({i,
-                        number,
-                        stored,
-                        weight.block_rows(),
-                        weight.block_cols(),
-                        policy.count(stored, done),
-                        average,
-                        false,
-                        {}});
-    }
-    policy_ = &policy;
-    gradients_ = std::move(gradients);
-  }
-  /// Ends watching; the candidates stay.
-  void stop() {
-    if constexpr (averaging_policy<Policy>)
-      if (policy_ && chooses_) choose(*policy_);
-    policy_ = nullptr;
-  }
-  bool watching() const { return policy_ != nullptr; }
-  /// For passes; none unless watching.
-  nn::any_gradient_observer observer() {
-    return watching() ? nn::any_gradient_observer(*this, *gradients_) : nn::any_gradient_observer();
-  }
-
-  /// See nn::gradient_observer.
-  template <element T>
-  void operator()(context& ctx, std::size_t parameter, panel_matrix<T> const& dy, panel_matrix<T> const& x) {
-    if constexpr (gradient_policy<Policy>) {
-      const auto here = std::find_if(found_.begin(), found_.end(),
-                                     [&](matrix const& each) { return each.parameter == parameter; });
-      if (!watching() || here == found_.end()) return;
-      here->seen = true;
-      if (here->average) return average(ctx, *here, dy, x);
-      greatest_scores best(here->count);
-      for_each_absent_gradient(
-          ctx, here->stored, here->block_rows, here->block_cols, dy, x,
-          [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
-      here->numbers = best.numbers();
-    }
-  }
-
-  /// Throws error unless the gradients of all sparse weights were seen whose patterns may change.
-  void require_seen(nn::parameter_list const& gradients, parameter_groups const& groups = {}) const {
-    for (const auto [i, number] : evolving_weights(gradients, false)) {
-      if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
-      matrix const* const found = find(number);
-      if (!found || !found->seen || found->stored.serial() != gradients[i].tensor.pattern().serial())
-        throw error(message("[evolve] the policy grows blocks by their gradients, but that of ",
-                            gradients.name(i), " was not seen; give the pass of a step's last backward its ",
-                            "observer, pass.weight_gradients = training.weight_gradients()"));
-    }
-  }
-
-  /// The numbers of the candidates of a matrix, ascending.
-  ///   number   of the matrix among the matrices of the model
-  std::span<std::int64_t const> of_matrix(std::uint64_t number) const {
-    matrix const* const found = find(number);
-    return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
-  }
-
-  io::json averages_to_json() const {
-    io::json::object all;
-    for (auto const& [name, average] : averages_)
-      all.push_back({name, io::json::array(average.begin(), average.end())});
-    return all;
-  }
-  /// Reads the output of averages_to_json. Throws io_error, which names the place, for any other text.
-  void averages_from_json(io::json_place const& all) {
-    std::map<std::string, std::vector<float>> read;
-    for (io::json_member const& member : all.members()) {
-      const io::json_place values = all.at(member);
-      for (std::size_t i = 0; i < values.size(); ++i)
-        read[member.key].push_back(static_cast<float>(values.at(i).as_number()));
-    }
-    averages_ = std::move(read);
-  }
-
- private:
-  struct matrix {
-    std::size_t parameter;  // its number among the parameters of the model
-    std::uint64_t number;   // and among all matrices
-    pattern stored;
-    int block_rows, block_cols;
-    std::int64_t count;
-    std::vector<float>* average;  // of each block, row by row, for an averaging policy
-    bool seen;
-    std::vector<std::int64_t> numbers;
-  };
-
-  template <element T>
-  void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
-    const pattern none = pattern::from_right_rows(
-        here.stored.block_rows(), here.stored.block_cols(),
-        std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
-    const auto kept = static_cast<float>(*kept_);
-    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
-                             [&](std::int64_t number, auto gradient) {
-                               const auto score = static_cast<float>(policy_->growth_score(gradient));
-                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
-                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
-                             });
-  }
-
-  /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
-  void choose(Policy const& policy) {
-    std::vector<growth_share> shares;
-    for (matrix const& each : found_) {
-      if (!each.seen) return;
-      const std::int64_t width = each.stored.block_cols();
-      double sum = 0;
-      each.stored.for_each([&](int i, int j, std::int64_t) {
-        sum += std::abs((*each.average)[static_cast<std::size_t>(i * width + j)]);
-      });
-      const std::int64_t stored = each.stored.blocks();
-      shares.push_back({stored, each.stored.block_rows() * width - stored, each.count,
-                        sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
-    }
-    const std::vector<std::int64_t> grown = policy.share_out(shares);
-    for (std::size_t m = 0; m < found_.size(); ++m) {
-      matrix& each = found_[m];
-      greatest_scores best(grown[m]);
-      std::int64_t number = 0;
-      std::size_t at = 0;
-      for (int i = 0; i < each.stored.block_rows(); ++i) {
-        const auto row = each.stored.row(i);
-        auto next = row.begin();
-        for (int j = 0; j < each.stored.block_cols(); ++j, ++at)
-          if (next != row.end() && *next == j)
-            ++next;
-          else
-            best.offer(std::abs((*each.average)[at]), number++);
-      }
-      each.numbers = best.numbers();
-    }
-  }
-
-  /// Null if it is not watched.
-  matrix const* find(std::uint64_t number) const {
-    for (matrix const& each : found_)
-      if (each.number == number) return &each;
-    return nullptr;
-  }
-
-  Policy const* policy_ = nullptr;  // while watching
-  std::optional<nn::parameter_list> gradients_;
-  std::vector<matrix> found_;
-  std::optional<double> kept_;  // the share that the averages keep in this step
-  bool chooses_ = false;        // whether an update follows, by averages
-  std::map<std::string, std::vector<float>> averages_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
-// ---- tessera/train/sparsity/evolve.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVE
-#define TESSERA_SINGLE_TRAIN_SPARSITY_EVOLVE
-#include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <iterator>
-#include <string>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Marks the patterns of all sparse matrices of a model or, with `dense_too`, of all that may be pruned.
-explored_blocks explore(nn::parameter_list const& model, bool dense_too = false);
-
-namespace detail {
-[[noreturn]] void refuse_update_of_nothing(std::int64_t done);
-}  // namespace detail
-
-/// Throws option_error if the model has no matrix for the first update of a policy, should that be due within
-/// 100 000 steps.
-template <sparsity_policy Policy>
-void require_evolving(Policy const& policy, nn::parameter_list const& model,
-                      parameter_groups const& groups = {}) {
-  const auto weights = evolving_weights(model, prunes_dense(policy));
-  const bool any = std::any_of(weights.begin(), weights.end(),
-                               [&](evolving_weight const& each) { return groups.evolves(each.number); });
-  for (std::int64_t done = 1; !any && done <= 100'000; ++done)
-    if (policy.due(done)) detail::refuse_update_of_nothing(done);
-}
-
-/// Throws option_error unless the update after `done` steps is possible: the model has a matrix for it, and
-/// each has enough stored blocks to prune and enough absent blocks to grow for the policy's count.
-template <sparsity_policy Policy>
-void require_possible(Policy const& policy, std::int64_t done, nn::parameter_list const& model,
-                      parameter_groups const& groups = {}) {
-  bool any = false;
-  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
-    if (!groups.evolves(number)) continue;
-    pattern const& stored = model[i].tensor.pattern();
-    const std::int64_t count = policy.count(stored, done), grown = growth(policy, stored, done),
-                       absent = absent_blocks(stored);
-    any = true;
-    if (count < 0 || grown < 0 || count > stored.blocks() || grown > absent)
-      throw option_error(message("[evolve] after step ", done, " the policy ",
-                                 grown == count ? "replaces " : message("grows ", grown, " and prunes "),
-                                 count, " blocks of ", model.name(i), ", but ", stored.blocks(),
-                                 " are stored and ", absent, " absent; 0 … ",
-                                 std::min(stored.blocks(), absent), " can be replaced",
-                                 count > 0 ? "; a smaller fraction replaces fewer" : ""));
-  }
-  if (!any) detail::refuse_update_of_nothing(done);
-}
-
-namespace detail {
-
-/// Throws option_error unless a policy has chosen `count` stored and `growing` absent blocks.
-void require_choices(std::string const& name, matrix_at_update const& at, std::int64_t count,
-                     std::int64_t growing, std::vector<char> const& pruned,
-                     std::vector<std::int64_t> const& grown);
-
-}  // namespace detail
-
-struct pattern_change {
-  std::int64_t replaced = 0, stored = 0;  // blocks, of all sparse matrices: pruned, and stored afterwards
-};
-
-/// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
-/// optimizer get one new pattern: blocks that stay keep their values, new blocks are zero, and the state of
-/// the optimizer follows as state_per says. Throws as require_possible does, before anything is changed.
-///   candidates   for a policy with a growth_score: the blocks found in the last backward
-///   keys         of random choices
-template <sparsity_policy Policy>
-pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& explored,
-                      nn::mutable_parameter_list model, nn::mutable_parameter_list gradients,
-                      optimizer_state& state, growth_candidates<Policy> const& candidates = {},
-                      parameter_groups const& groups = {}, stream_keys keys = stream_keys::names) {
-  require_possible(policy, done, model, groups);
-  require_state("evolve", model, gradients, state);
-  if (grows_by_gradient(policy)) candidates.require_seen(gradients, groups);
-  pattern_change all;
-  const std::vector<std::string> names = model.names();
-  for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
-    if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
-    any_tensor& weight = model[i].tensor;
-    const matrix_at_update at{weight, gradients[i].tensor, done, key_of(keys, names[i], number),
-                              candidates.of_matrix(number)};
-    const pattern old = weight.pattern();
-    const std::int64_t count = policy.count(old, done), growing = average_share(policy, done)
-                                                                      ? std::ssize(at.candidates)
-                                                                      : growth(policy, old, done);
-    const std::vector<char> pruned = policy.prune(at, count);
-    const std::vector<std::int64_t> grown = policy.grow(at, growing);
-    detail::require_choices(names[i], at, count, growing, pruned, grown);
-    const auto [changed, moves] = replaced(old, pruned, grown);
-    all.replaced += count;
-    all.stored += changed.blocks();
-    if (prunes_dense(policy)) explored.mark(names[i], old);
-    explored.mark(names[i], changed);
-    weight.set_pattern(changed, moves);
-    gradients[i].tensor.set_pattern(changed, moves);
-    detail::move_state(state.parameters.at(i), moves, parameter_sizes::of(weight), weight.block_elements());
-  }
-  return all;
-}
-
-#ifdef TESSERA_BODY
-
-TESSERA_COLD TESSERA_BODY explored_blocks explore(nn::parameter_list const& model, bool dense_too) {
-  explored_blocks explored;
-  const std::vector<std::string> names = model.names();
-  for (const auto [i, number] : evolving_weights(model, dense_too))
-    explored.mark(names[i], model[i].tensor.pattern());
-  return explored;
-}
-
-namespace detail {
-
-TESSERA_COLD TESSERA_BODY void refuse_update_of_nothing(std::int64_t done) {
-  throw option_error(message(
-      "[evolve] after step ", done, " the policy replaces blocks, but no matrix of the model is sparse ",
-      "and may change; make one with a pattern that leaves out blocks, or keep the patterns as ",
-      "they are"));
-}
-
-TESSERA_COLD TESSERA_BODY void require_choices(std::string const& name, matrix_at_update const& at,
-                                               std::int64_t count, std::int64_t growing,
-                                               std::vector<char> const& pruned,
-                                               std::vector<std::int64_t> const& grown) {
-  const std::int64_t stored = at.stored().blocks(), absent = at.absent();
-  const std::int64_t marked = std::ssize(pruned) - std::count(pruned.begin(), pruned.end(), 0);
-  if (std::ssize(pruned) != stored || marked != count)
-    throw option_error(message("[evolve] the policy prunes ", marked, " blocks of ", name, ", by ",
-                               pruned.size(), " marks; it must be ", count, ", by a mark for each of ",
-                               stored, " slots"));
-  const bool ascends = std::adjacent_find(grown.begin(), grown.end(), std::greater_equal()) == grown.end();
-  if (std::ssize(grown) != growing || !ascends ||
-      (growing > 0 && (grown.front() < 0 || grown.back() >= absent)))
-    throw option_error(message("[evolve] the policy grows ", grown.size(), " blocks of ", name,
-                               "; it must be ", growing, " different numbers of 0 … ", absent - 1,
-                               ", ascending"));
-}
-
-}  // namespace detail
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
 // ---- tessera/train/clipping.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CLIPPING
 #define TESSERA_SINGLE_TRAIN_CLIPPING
@@ -40261,59 +40766,6 @@ TESSERA_BODY void require_finite(std::int64_t step, double loss, gradient_size c
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/sparsity/policies/evolving_pattern.hpp
-#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
-#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_EVOLVING_PATTERN
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// Dynamic sparse training: at each update the blocks of least norm of each sparse matrix are pruned, and an
-/// equal number of randomly chosen absent blocks grows (Dietrich et al. 2021, "Towards Structured Dynamic
-/// Sparse Pre-Training of BERT": of the three norms L1 was best). The number falls from `fraction` of the
-/// blocks along a cosine, unless said otherwise, to none at the end.
-struct evolving_pattern {
-  std::int64_t interval = 0;  // steps from update to update; 0: the first pattern is kept
-  std::int64_t steps = 0;     // of the whole run
-  double fraction = 0.5;      // of the stored blocks, [0, 1]
-  std::uint64_t seed = 0;
-  block_norm norm = block_norm::l1;
-  fraction_decay falls = fraction_decay::cosine;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("interval", of.interval...);
-    each.setting("steps", of.steps...);
-    each.setting("fraction", of.fraction...);
-    each.setting("seed", of.seed...);
-    each.setting("norm", of.norm...);
-    each.setting("falls", of.falls...);
-  }
-  void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
-  bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The factor of `fraction` after `done` steps.
-  double decay(std::int64_t done) const { return decay_after(done, static_cast<double>(steps), falls); }
-  /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
-  std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
-  }
-  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
-  }
-  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t count) const {
-    return random_absent_blocks(at, count, seed, at.done / std::max<std::int64_t>(1, interval));
-  }
-};
-
-static_assert(sparsity_policy<evolving_pattern>);
-
-}}}  // namespace tessera::TESSERA_ISA::train
-#endif
-
 // ---- tessera/train/step_hook.hpp
 #ifndef TESSERA_SINGLE_TRAIN_STEP_HOOK
 #define TESSERA_SINGLE_TRAIN_STEP_HOOK
@@ -40358,109 +40810,12 @@ void update_inside(context& ctx, Training& t, Update const& update, First& first
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-/// The progress of a run.
-struct progress {
-  std::int64_t step = 0;                                       // number of completed steps
-  std::int64_t tokens = 0;                                     // number of tokens trained on
-  double seconds = 0;                                          // time that run_training spent in steps
-  double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
-  std::int64_t best_step = -1;
-};
-
-/// A model and everything that changes together with it in training, of models whose type is not known.
-/// Functions of it are compiled once for all models.
-template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any_training {
-  trainable_layer model;
-  Optimizer optimizer;
-  Policy policy;
-  owned_layer gradients;
-  optimizer_state state;
-  explored_blocks explored;
-  growth_candidates<Policy> candidates;
-  loss_scaling scaling;
-  train::progress progress;
-  parameter_groups groups;                // rates, decay and policy by name: group_parameters
-  machine trained_on = this_machine();    // the machine of the last step
-  stream_keys keys = stream_keys::names;  // of random choices for matrices
-  int micro_batch = 0;                    // the one that train_step accumulates now
-
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
-  /// replace blocks of a model without sparse matrices, or two dropouts have one key.
-  any_training(trainable_layer trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
-      : model(trained),
-        optimizer(by),
-        policy(patterns),
-        gradients(trained.zeros_like()),
-        state(initial_state(optimizer, trained)),
-        explored(explore(trained, prunes_dense(patterns))) {
-    check();
-    detail::require_own_keys(model);
-    require_evolving(policy, model);
-    model.refresh(0);
-  }
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
-  void check() const {
-    if constexpr (requires { optimizer.check(); }) optimizer.check();
-    if constexpr (requires { policy.check(); }) policy.check();
-  }
-
-  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
-  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
-  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
-  /// blocks but the groups keep all patterns.
-  void group_parameters(std::vector<parameter_group> by_name) {
-    parameter_groups by(model, std::move(by_name));
-    require_evolving(policy, model, by);
-    groups = std::move(by);
-    groups.fit_gradients(model, gradients);
-  }
-
-  /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
-  ///   seed   of random choices: dropout, which differs between micro-batches
-  template <element T>
-  nn::pass<T> pass(context& ctx, sequences const& batch, nn::workspace<T>& room, std::uint64_t seed = 0) {
-    return {ctx,           batch,
-            room,          nn::purpose::training,
-            key(seed),     std::uint64_t(progress.step),
-            scaling.scale, weight_gradients()};
-  }
-  template <element T>
-  nn::pass<T> pass(context&, sequences const&&, nn::workspace<T>&, std::uint64_t = 0) = delete;
-  /// The pass of a step for a model whose element is not known.
-  nn::any_pass pass(context& ctx, std::uint64_t seed = 0) {
-    return {ctx,           nn::purpose::training, key(seed), std::uint64_t(progress.step),
-            scaling.scale, weight_gradients()};
-  }
-  /// The observer of weight gradients for a pass that is made by hand; none unless the policy needs gradients
-  /// of this backward.
-  nn::any_gradient_observer weight_gradients() { return candidates.observer(); }
-
- private:
-  std::uint64_t key(std::uint64_t seed) const {
-    return seed + static_cast<std::uint64_t>(micro_batch) * 0x9e3779b97f4a7c15;  // 2^64 / φ
-  }
-};
-
-/// A model and everything that changes together with it in training.
-template <class Model, class Optimizer, sparsity_policy Policy = evolving_pattern>
-struct training : any_training<Optimizer, Policy> {
-  Model& model;
-  typename Model::gradients& gradients;
-
-  /// Throws as any_training.
-  training(Model& trained TESSERA_LIFETIMEBOUND, Optimizer by, Policy patterns = {})
-      : any_training<Optimizer, Policy>(trained, by, patterns),
-        model(trained),
-        gradients(any_training<Optimizer, Policy>::gradients.template as<typename Model::gradients>()) {}
-};
 
 /// Settings of one step.
 struct step_settings {
@@ -40515,7 +40870,7 @@ token_loss accumulate_all(context& ctx, any_training<Optimizer, Policy>& t, step
   if (how.micro_batches < 1)
     throw option_error(message("[train] micro_batches is ", how.micro_batches, ": it must be at least 1"));
   t.trained_on = ctx.runs_on();
-  nn::set_zero(t.gradients);
+  nn::set_zero(t.listed_gradients());
   token_loss loss{0, 0, t.scaling.scale};
   for (int i = 0; i < how.micro_batches; ++i) {
     t.micro_batch = i;
@@ -40543,9 +40898,10 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
   if (loss.tokens <= 0)
     throw error(message("[train] step ", t.progress.step, ": the batch has ", loss.tokens,
                         " tokens to learn from; at least one is needed"));
-  if (t.progress.step == 0) require_initialised(t.model, t.gradients);
-  if (t.candidates.watching()) t.candidates.require_seen(t.gradients, t.groups);
-  gradient_size size = measure(ctx, t.gradients, t.groups);
+  nn::mutable_parameter_list const& gradients = t.listed_gradients();
+  if (t.progress.step == 0) require_initialised(t.model, gradients);
+  if (t.candidates.watching()) t.candidates.require_seen(gradients, t.groups);
+  gradient_size size = measure(ctx, gradients, t.groups);
   const bool skips = t.scaling.adapts() && std::isfinite(loss.mean()) && !size.is_finite();
   const double divisor = static_cast<double>(loss.tokens) * t.scaling.scale;
   if (skips) {
@@ -40554,13 +40910,22 @@ step_report use_gradients(context& ctx, any_training<Optimizer, Policy>& t, step
     require_finite(t.progress.step, loss.mean(), size, t.scaling.scale);
     size.norm /= divisor;
     around([&] {
-      update_parameters(ctx, t.optimizer, t.model, t.gradients, t.state, how.rate,
+      update_parameters(ctx, t.optimizer, t.listed_model(), t.listed_gradients(), t.state, how.rate,
                         clipping_factor(size.norm, how.clip) / divisor, t.groups);
     });
     t.scaling.succeeded();
   }
   t.progress.tokens += loss.tokens;
   return {t.progress.step++, loss.mean(), size.norm, how.rate, {}, skips};
+}
+
+/// Layers follow the weights and, unless it was skipped, the gradients of a step.
+template <class Optimizer, class Policy>
+void refresh_after(context& ctx, any_training<Optimizer, Policy>& t, step_report const& step) {
+  if (step.skipped)
+    t.model.refresh(ctx, t.progress.step);
+  else
+    t.model.refresh(ctx, t.progress.step, t.gradients);
 }
 
 /// A step: the work before and after its gradients, which `with_gradients` computes and uses.
@@ -40579,12 +40944,21 @@ step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step
   t.candidates.stop();
   if (evolves && !(report.skipped && grows_by_gradient(t.policy)))
     report.changed = evolve(t.policy, t.progress.step, t.explored, t.model, t.gradients, t.state,
-                            t.candidates, t.groups, t.keys);
-  if (report.skipped)
-    t.model.refresh(ctx, t.progress.step);
-  else
-    t.model.refresh(ctx, t.progress.step, t.gradients);
+                            t.candidates, t.groups, t.keys, t.turnover);
+  refresh_after(ctx, t, report);
   return report;
+}
+
+/// A step without an update of the pattern, after which layers have not yet refreshed.
+template <class Training, class Accumulate, class... Hooks>
+step_report unrefreshed_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
+                             Hooks&&... hooks) {
+  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
+                "a hook of the training step derives from train::step_hook");
+  token_loss loss = accumulate_all(ctx, t, how, accumulate);
+  (hooks.accumulated(ctx, t, loss), ...);
+  return use_gradients(ctx, t, how, loss,
+                       [&](function_ref<void()> update) { update_inside(ctx, t, update, hooks...); });
 }
 
 }  // namespace detail
@@ -40593,13 +40967,9 @@ step_report evolving_step(context& ctx, any_training<Optimizer, Policy>& t, step
 template <class Training, class Accumulate, class... Hooks>
 step_report gradient_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                           Hooks&&... hooks) {
-  static_assert((std::derived_from<std::remove_cvref_t<Hooks>, step_hook> && ...),
-                "a hook of the training step derives from train::step_hook");
-  token_loss loss = detail::accumulate_all(ctx, t, how, accumulate);
-  (hooks.accumulated(ctx, t, loss), ...);
-  return detail::use_gradients(ctx, t, how, loss, [&](function_ref<void()> update) {
-    detail::update_inside(ctx, t, update, hooks...);
-  });
+  const step_report report = detail::unrefreshed_step(ctx, t, how, accumulate, hooks...);
+  detail::refresh_after(ctx, t, report);
+  return report;
 }
 
 /// One training step: calls `accumulate(i)` for each micro-batch i, clips the mean gradient, runs the
@@ -40615,7 +40985,7 @@ template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
   return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
-    return gradient_step(ctx, t, how, watched, hooks...);
+    return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
   });
 }
 
@@ -40624,6 +40994,7 @@ namespace detail {
 template <class Optimizer, class Policy> struct settings_of_training {
   Optimizer const& optimizer;
   Policy const& policy;
+  train::turnover const& turnover;
   parameter_groups const& groups;
 
   static void parts(auto& each, auto& of) {
@@ -40633,15 +41004,29 @@ template <class Optimizer, class Policy> struct settings_of_training {
     };
     list("optimizer", of.optimizer);
     list("policy", of.policy);
+    each("turnover", of.turnover);
     each("group", of.groups);
   }
 };
 
 /// What the results of a training depend on besides tensors and the model's architecture.
 template <class Optimizer, class Policy> io::json settings_of(any_training<Optimizer, Policy> const& t) {
-  io::json all = architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.groups});
+  io::json all =
+      architecture(settings_of_training<Optimizer, Policy>{t.optimizer, t.policy, t.turnover, t.groups});
   for (io::json_member& one : training_settings(t.model)) all[one.key] = std::move(one.value);
   return all;
+}
+
+/// Leaves out settings that a checkpoint of version 5 and earlier may not have, if they are off.
+TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place const& written) {
+  io::json::object& all = *now.get_if<io::json::object>();
+  const auto is_new = [](std::string const& key) {
+    return key == "optimizer.newborn" || key == "optimizer.newborn_warmup" || key.starts_with("turnover.");
+  };
+  std::erase_if(all, [&](io::json_member const& each) {
+    return is_new(each.key) && !written.contains(each.key) &&
+           (each.key == "turnover.seed" || each.value == io::json(std::int64_t(0)));
+  });
 }
 
 }  // namespace detail
@@ -40689,6 +41074,7 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   if (settings == other_settings::refused && state.contains("settings")) {  // not before version 4
     io::json now = detail::settings_of(t);
     detail::put_keys(now, kept);
+    detail::leave_out_new_settings(now, state.at("settings"));
     detail::require_settings(state.at("settings"), now, "training",
                              "; set it back, or resume with train::other_settings::allowed",
                              [](std::string const&) { return true; });
@@ -40755,6 +41141,26 @@ struct planned_run {
       1;  // steps up to an update that compute gradients of absent blocks, if the policy does
 };
 
+namespace detail {
+
+/// The steps that fit into a time, with as many updates and watched steps as planned, or one a step,
+/// whichever is less.
+TESSERA_COLD inline std::int64_t steps_that_fit(double seconds, planned_run const& planned, double step_time,
+                                                double update_time, double watching_time) {
+  const double updates = static_cast<double>(planned.updates),
+               watched = updates * static_cast<double>(planned.watched);
+  double steps = 1;
+  for (const bool each_evolves : {false, true})
+    for (const bool each_watched : {false, true})
+      steps = std::max(
+          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
+                  (each_watched ? 0 : watched * watching_time)) /
+                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace detail
+
 /// The number of steps that fit into a time, at least one. Trains for 5 % of the time, then restores the
 /// training as it was. Only the second half of these steps counts: the first half warms caches, and the small
 /// activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut below
@@ -40773,9 +41179,9 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   const loss_scaling scaling = t.scaling;
   std::vector<double> ends{now()};
   for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
-    gradient_step(ctx, t,
-                  {planned.rate * std::min(1.0, (step + 1.0) / rise), planned.clip, planned.micro_batches},
-                  accumulate);
+    const double rate = planned.rate * std::min(1.0, (step + 1.0) / rise);
+    detail::unrefreshed_step(ctx, t, {rate, planned.clip, planned.micro_batches}, accumulate);
+    t.model.refresh(ctx, t.progress.step);  // by weights alone: histories of scales stay as they were
     ends.push_back(now());
   }
   const std::size_t half = ends.size() / 2;
@@ -40795,9 +41201,10 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
         watching_time = std::max(0.0, end - start - step_time / planned.micro_batches);
         start = end;
       }
-      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups);
-      t.model.refresh(ctx, t.progress.step);
+      evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups, t.keys,
+             t.turnover);
       update_time = now() - start;
+      t.model.refresh(ctx, t.progress.step);  // a part of each step
     }
   }
   first.restore(t.model);
@@ -40807,21 +41214,11 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   for (std::size_t i = 0; i < restored.size(); ++i)
     if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
-  t.state = initial_state(t.optimizer, t.model);
+  t.state = initial_state(t.optimizer, t.model, t.turnover.knows_age());
   t.progress = earlier;
   t.scaling = scaling;
 
-  // As many updates and watched steps as planned, or one a step, whichever is less.
-  const double updates = static_cast<double>(planned.updates),
-               watched = updates * static_cast<double>(planned.watched);
-  double steps = 1;
-  for (const bool each_evolves : {false, true})
-    for (const bool each_watched : {false, true})
-      steps = std::max(
-          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
-                  (each_watched ? 0 : watched * watching_time)) /
-                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
-  return static_cast<std::int64_t>(steps);
+  return detail::steps_that_fit(seconds, planned, step_time, update_time, watching_time);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -41570,6 +41967,116 @@ TESSERA_BODY bool hugging_face::is_buffer(std::string_view name) {
 }}}}  // namespace tessera::TESSERA_ISA::train::detail
 #endif
 
+// ---- tessera/train/interpolate.hpp
+#ifndef TESSERA_SINGLE_TRAIN_INTERPOLATE
+#define TESSERA_SINGLE_TRAIN_INTERPOLATE
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+// The straight line between two models. Whether the loss stays low along it tells whether two trainings from
+// one checkpoint came to one basin (Frankle et al. 2020, "Linear mode connectivity and the lottery ticket
+// hypothesis", §2).
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Throws shape_error, which begins with the operation and names the first parameter that differs, unless two
+/// models have parameters of the same names, elements, sizes, blocks and patterns.
+void require_same_tensors(char const* operation, nn::parameter_list const& first,
+                          nn::parameter_list const& second);
+
+/// Makes a model (1 - share) · first + share · second, value by value: in double, and rounded once to the
+/// element of the model, which may be narrower than theirs (masters). At 0 and 1 it has the values of one of
+/// them. It gets their patterns. Frozen tensors that all three have on one pattern, such as measured scales,
+/// are mixed alike; nn::refresh(model, 0) makes the others follow. Throws shape_error as
+/// require_same_tensors, and for a model of other sizes.
+///   share   in [0, 1] on the line between them; others go on along it
+void interpolate(nn::parameter_list const& first, nn::parameter_list const& second, double share,
+                 nn::mutable_parameter_list model);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+/// "F32, 24 x 20 in blocks of 4 x 4, of which 7 are stored".
+TESSERA_COLD TESSERA_BODY std::string tensor_in_words(any_tensor const& of) {
+  std::string all = message(of.element().name, ", ", of.rows());
+  if (of.is_matrix()) {
+    all += message(" x ", of.cols(), " in blocks of ", of.block_rows(), " x ", of.block_cols());
+    if (!of.pattern().is_dense()) all += message(", of which ", of.pattern().blocks(), " are stored");
+  }
+  return all;
+}
+
+inline bool same_sizes(any_tensor const& a, any_tensor const& b) {
+  return a.is_matrix() == b.is_matrix() && a.rows() == b.rows() && a.cols() == b.cols() &&
+         a.block_rows() == b.block_rows() && a.block_cols() == b.block_cols();
+}
+inline bool same_pattern(any_tensor const& a, any_tensor const& b) {
+  return !a.is_matrix() || a.pattern() == b.pattern();
+}
+
+/// Mixes tensors of the same sizes and pattern into one of these sizes, which gets the pattern.
+TESSERA_BODY void mix(any_tensor const& first, any_tensor const& second, double share, any_tensor& to) {
+  if (!same_pattern(to, first)) to.reset(first.pattern());
+  std::vector<double> mixture = first.values();
+  const std::vector<double> other = second.values();
+  for (std::size_t i = 0; i < mixture.size(); ++i) mixture[i] = std::lerp(mixture[i], other[i], share);
+  to.set_values(mixture);
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void require_same_tensors(char const* operation, nn::parameter_list const& first,
+                                                    nn::parameter_list const& second) {
+  const auto refuse = [&](std::string const& what) {
+    throw shape_error(message("[", operation, "] ", what));
+  };
+  const std::vector<std::string> names = first.names(), others = second.names();
+  for (std::size_t i = 0; i < std::min(names.size(), others.size()); ++i) {
+    if (names[i] != others[i])
+      refuse(message("the first model has ", names[i], " where the second has ", others[i]));
+    any_tensor const &a = first[i].tensor, &b = second[i].tensor;
+    if (const std::string of_a = detail::tensor_in_words(a), of_b = detail::tensor_in_words(b); of_a != of_b)
+      refuse(message(names[i], " is ", of_a, " in the first model, and ", of_b, " in the second"));
+    if (!detail::same_pattern(a, b))
+      refuse(message(names[i], " stores other blocks in the first model than in the second, ",
+                     (a.pattern() - b.pattern()).blocks(), " of ", a.pattern().blocks()));
+  }
+  if (names.size() != others.size())
+    refuse(message("the first model has ", names.size(), " parameters, and the second ", others.size()));
+}
+
+TESSERA_BODY void interpolate(nn::parameter_list const& first, nn::parameter_list const& second, double share,
+                              nn::mutable_parameter_list model) {
+  require_same_tensors("interpolate", first, second);
+  if (model.size() != first.size())
+    throw shape_error(message("[interpolate] ", first.size(), " parameters for a model of ", model.size()));
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor const &from = first[i].tensor, &to = model[i].tensor;
+    if (!detail::same_sizes(from, to))
+      throw shape_error(message("[interpolate] ", model.name(i), " is ", detail::tensor_in_words(from),
+                                ", and in the model ", detail::tensor_in_words(to)));
+  }
+  for (std::size_t i = 0; i < model.size(); ++i)
+    detail::mix(first[i].tensor, second[i].tensor, share, model[i].tensor);
+  const std::span<nn::any_parameter> frozen = model.frozen();
+  const std::span<nn::any_parameter const> of_first = first.frozen(), of_second = second.frozen();
+  for (std::size_t i = 0; i < std::min({frozen.size(), of_first.size(), of_second.size()}); ++i) {
+    any_tensor const &a = of_first[i].tensor, &b = of_second[i].tensor;
+    if (detail::same_sizes(a, b) && detail::same_pattern(a, b) && detail::same_sizes(a, frozen[i].tensor))
+      detail::mix(a, b, share, frozen[i].tensor);
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/masking.hpp
 #ifndef TESSERA_SINGLE_TRAIN_MASKING
 #define TESSERA_SINGLE_TRAIN_MASKING
@@ -41667,12 +42174,66 @@ TESSERA_BODY std::int64_t masking::apply(std::span<std::int32_t const> tokens,
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/masters.hpp
+#ifndef TESSERA_SINGLE_TRAIN_MASTERS
+#define TESSERA_SINGLE_TRAIN_MASTERS
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Reads the masters of the parameters of a narrow model; where the checkpoint has none (save_weights, or a
+/// parameter that is not narrow), takes the parameters themselves. Throws io_error as checkpoint::load, and
+/// shape_error unless the masters have the model's sizes.
+///   model     as from.load(model) left it
+///   masters   zeros_like(model)
+void load_masters(checkpoint const& from, nn::parameter_list const& model,
+                  nn::mutable_parameter_list masters);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void load_masters(checkpoint const& from, nn::parameter_list const& model,
+                                            nn::mutable_parameter_list masters) {
+  nn::require_alike("load_masters", model, masters);
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor const& narrow = model[i].tensor;
+    any_tensor& to = masters[i].tensor;
+    const std::string name = names[i] + ".master";
+    if (!from.tensors_.contains(name)) {
+      to.set_values(narrow.values());
+      continue;
+    }
+    pattern const* const stored = narrow.is_matrix() ? &narrow.pattern() : nullptr;
+    const std::vector<std::int64_t> shape = detail::shape_in_file(narrow, stored);
+    from.expect(name, to.element().name, shape);
+    from.read(name, to, to.element(), shape, {to.data(), to.size_bytes()}, stored && stored->is_dense());
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/optimizers/adamw.hpp
 #ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW
 #define TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW
+#include <algorithm>
 #include <cmath>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The second moment of a block that an update of the pattern grows, whose first moment and weights are zero.
+/// Beside an old count of updates a moment of zero makes its first steps (1 - β1) ÷ √(1 - β2) times the
+/// learning rate and more, in the sign of the gradient.
+enum class newborn_moments {
+  zero,  // as all of a new parameter
+  mean,  // the mean over the blocks that stay in the matrix: first steps of about 1 - β1
+  age,   // zero, and the bias is corrected by the age of the block (SMET: Xiao et al. 2026, 2606.00888)
+};
 
 /// AdamW (Loshchilov & Hutter 2019, algorithm 2), with operations in the order of torch.optim.AdamW. Matrices
 /// decay, biases and gains do not.
@@ -41680,35 +42241,64 @@ struct adamw {
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
+  newborn_moments newborn = newborn_moments::zero;
+  int newborn_warmup =
+      0;  // updates in which the steps of a block that grew rise to their length: 100 in SMET
 
   void state(state_list& each, any_tensor const&) const {
     each.elements("first_moment");
-    each.elements("second_moment");
+    each.elements("second_moment",
+                  newborn == newborn_moments::mean ? in_new_blocks::mean : in_new_blocks::zero);
+    if (knows_age()) each.births();
   }
   static void parts(auto& each, auto&... of) {
     each.setting("beta1", of.beta1...);
     each.setting("beta2", of.beta2...);
     each.setting("epsilon", of.epsilon...);
     each.setting("weight_decay", of.weight_decay...);
+    each.setting("newborn", of.newborn...);
+    each.setting("newborn_warmup", of.newborn_warmup...);
   }
   void check() const {
     require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
     require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
     require_setting("adamw.epsilon", epsilon, epsilon > 0, "positive");
     require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_setting("adamw.newborn_warmup", newborn_warmup, newborn_warmup >= 0, "at least 0");
   }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
-    const double decay = now.rate * weight_decay * now.decay;
     const auto number = static_cast<double>(now.number);
-    const double correction1 = 1 - std::pow(beta1, number);
-    const double correction2 = std::sqrt(1 - std::pow(beta2, number));
+    any_tensor const& parameter = of.parameter.tensor;
+    if (knows_age() && parameter.is_matrix() && !parameter.pattern().is_dense()) {
+      const auto born = of.numbers(2);
+      const auto age = number - repeat_interleave(born, parameter.block_elements());
+      // 1 - β^age or, where the count of all blocks corrects, 1 - β^number
+      const auto correction = [&](double beta) {
+        const double by_age = newborn == newborn_moments::age ? std::log(beta) : 0;
+        return 1 - exp(age * by_age + (by_age < 0 ? 0 : std::log(beta) * number));
+      };
+      const auto warm = min(age * (1.0 / std::max(1, newborn_warmup)), 1);
+      step(ctx, now, of, warm * now.rate / correction(beta1), 1 / sqrt(correction(beta2)));
+    } else {
+      step(ctx, now, of, now.rate / (1 - std::pow(beta1, number)),
+           1 / std::sqrt(1 - std::pow(beta2, number)));
+    }
+  }
+
+ private:
+  bool knows_age() const { return newborn == newborn_moments::age || newborn_warmup > 0; }
+
+  /// The factors of the first moment, and of the root of the second.
+  template <element T>
+  void step(context& ctx, update const& now, parameter_values<T>& of, auto const& rate,
+            auto const& correction) const {
+    const double decay = now.rate * weight_decay * now.decay;
     const auto g = stored_values(of.gradient) * now.gradient_scale;
     auto m = of.elements(0), v = of.elements(1);
     const auto first = stored_values(m), second = stored_values(v);
     run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
-        of.w = stored_values(of.w) * (1 - decay) -
-               first * (now.rate / correction1) / (sqrt(second) * (1 / correction2) + epsilon),
+        of.w = stored_values(of.w) * (1 - decay) - first * rate / (sqrt(second) * correction + epsilon),
         of.rounded());
   }
 };
@@ -42130,6 +42720,12 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   from.read(declare, settings.unused, [&] { model = nn::encoder<T, Block, Layer, Op>(c, 0); });
 }
 
+template <class Model>
+concept has_plain_layers = requires(Model model) {
+  model.blocks.layers[0].attention.qkv.plain();
+  model.blocks.layers[0].mlp.up.plain();
+};
+
 }  // namespace detail
 
 /// A model of Hugging Face: `pretrained<nn::gpt2<float, block_shape<16>>>("gpt2")`, or an nn::encoder of BERT
@@ -42145,9 +42741,14 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
 ///   option_error for settings without meaning.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
+  static_assert(detail::has_plain_layers<Model>,
+                "pretrained fills the linear layer of W and b that is in each layer of the model: "
+                "`auto& plain() { return base; }`");
   Model model;
-  auto from = detail::folder_of(folder, model);
-  detail::read_model(from, settings, model);
+  if constexpr (detail::has_plain_layers<Model>) {
+    auto from = detail::folder_of(folder, model);
+    detail::read_model(from, settings, model);
+  }
   if (settings.density < 1) prune(model, settings.density, settings.scope);
   model.config.density = settings.density;
   return model;
@@ -42501,7 +43102,7 @@ struct gradual_pruning {
   bool prunes_dense() const { return true; }
 
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
   std::vector<std::int64_t> grow(matrix_at_update const&, std::int64_t) const { return {}; }
 };
@@ -42549,6 +43150,14 @@ struct rigl {
   block_norm norm = block_norm::l1;
   fraction_decay falls = fraction_decay::cosine;
 
+  /// The settings of in-time over-parameterisation (Liu et al. 2021, "Do We Actually Need Dense
+  /// Over-Parameterization?", RigL-ITOP): half of the blocks are replaced at first, and updates go on until
+  /// the end, so that as many blocks as possible are tried; the interval should be long enough for new ones
+  /// to grow.
+  static rigl in_time(std::int64_t interval, std::int64_t steps) {
+    return {.interval = interval, .steps = steps, .fraction = 0.5, .until = 1};
+  }
+
   static void parts(auto& each, auto&... of) {
     each.setting("interval", of.interval...);
     each.setting("steps", of.steps...);
@@ -42569,7 +43178,7 @@ struct rigl {
     return replaced_share(stored, fraction * decay_after(done, end(), falls));
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
   template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
   std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
@@ -42634,7 +43243,7 @@ static_assert(sparsity_policy<sparse_evolutionary_training>);
 
 TESSERA_BODY std::vector<char> sparse_evolutionary_training::prune(matrix_at_update const& at,
                                                                    std::int64_t count) const {
-  const std::vector<double> norms = at.weight.block_norms(block_norm::l1), values = at.weight.values();
+  const std::vector<double> norms = at.block_scores(block_norm::l1), values = at.weight.values();
   std::vector<char> negative(norms.size());
   const auto sum_up = [&]<class Sum>(Sum) {  // as accumulators are added
     auto value = values.begin();
@@ -42719,7 +43328,7 @@ struct sparse_momentum {
     return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
-    return at.weight.weakest_blocks(count, norm);
+    return at.weakest_blocks(count, norm);
   }
 
   /// Steps count up to `averaged` before the next update.

@@ -24,10 +24,11 @@ template <element T, class Model, class Optimizer> struct trained {
   using model = Model;
   using optimizer = Optimizer;
 };
-using all = std::tuple<
-    trained<float, nn::mlp<float, block>, train::adamw>,
-    trained<bfloat16, nn::mlp<bfloat16, block>, train::sgd>,
-    trained<float, nn::mlp<float, block, ops::gelu_polynomial, nn::float8_linear<float, block>>, train::adamw>>;
+using all =
+    std::tuple<trained<float, nn::mlp<float, block>, train::adamw>,
+               trained<bfloat16, nn::mlp<bfloat16, block>, train::sgd>,
+               trained<float, nn::mlp<float, block, ops::gelu_polynomial, nn::float8_linear<float, block>>,
+                       train::adamw>>;
 
 nn::transformer_config small() {
   nn::transformer_config config;
@@ -37,8 +38,8 @@ nn::transformer_config small() {
   return config;
 }
 
-TEST_CASE_TEMPLATE_DEFINE("training: a step that changes no pattern allocates nothing after the first ones", Of,
-                          steps) {
+TEST_CASE_TEMPLATE_DEFINE("training: a step that changes no pattern allocates nothing after the first ones",
+                          Of, steps) {
   using model = typename Of::model;
   using T = typename Of::value_type;
   model m = model::random(small(), 1, "mlp");

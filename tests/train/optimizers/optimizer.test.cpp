@@ -30,8 +30,8 @@ template <bool Rounds, class T> toy::model<T> after_steps() {
   return m;
 }
 
-TEST_CASE_TEMPLATE("optimizer: a step that does not round its weights is rounded behind it", T, float,
-                   double, bfloat16, float16) {
+TEST_CASE_TEMPLATE("optimizer: a step that does not round its weights is rounded behind it", T, float, double,
+                   bfloat16, float16) {
   const toy::model<T> by_library = after_steps<false, T>(), before(1);
   CHECK(toy::same_bits(by_library, after_steps<true, T>()));
   CHECK(!toy::same_bits(by_library.up, before.up));

@@ -29,8 +29,9 @@ struct rigl {
   fraction_decay falls = fraction_decay::cosine;
 
   /// The settings of in-time over-parameterisation (Liu et al. 2021, "Do We Actually Need Dense
-  /// Over-Parameterization?", RigL-ITOP): half of the blocks are replaced at first, and updates go on until the
-  /// end, so that as many blocks as possible are tried; the interval should be long enough for new ones to grow.
+  /// Over-Parameterization?", RigL-ITOP): half of the blocks are replaced at first, and updates go on until
+  /// the end, so that as many blocks as possible are tried; the interval should be long enough for new ones
+  /// to grow.
   static rigl in_time(std::int64_t interval, std::int64_t steps) {
     return {.interval = interval, .steps = steps, .fraction = 0.5, .until = 1};
   }
