@@ -195,7 +195,7 @@ TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, ex
   for (auto const& [name, size] : extent_sizes) {
     if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
       throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name, " but the right ",
-                                "side has ", b.*size, a.*size * b.*size ? "" : ": is it in saved::parts?"));
+                                "side has ", b.*size, a.*size && b.*size ? "" : ": is it in saved::parts?"));
     both.*size = a.*size >= 0 ? a.*size : b.*size;
   }
   both.stored = a.stored ? a.stored : b.stored;
