@@ -25,6 +25,8 @@ MORE = {
     "GraSP": ["--policy", "static", "--initial", "grasp"],
     "SynFlow": ["--policy", "static", "--initial", "synflow"],
     "gradual pruning": ["--policy", "gradual"],
+    "Top-KAST": ["--policy", "top-kast", "--updates", "5"],
+    "edge-popup": ["--policy", "edge-popup"],
 }
 # Test accuracy in percent, results/MNIST_sparse_summary.csv of the authors' sparse_learning.
 PUBLISHED = {
@@ -76,9 +78,10 @@ def page(results):
         "always. SNFS begins with equal densities of the three matrices and shares growth out; the other random patterns",
         "have densities after Erdős and Rényi (RigL's ERK). They would store 92 % of the last matrix at 5 %, and all of it",
         "at 10 %: there it is kept dense (`--last dense`). SNIP, GraSP and SynFlow choose among all dense initial weights,",
-        "and the pattern stays. Accuracy of the last weights on the 10000 test images, percent, mean ± deviation of the",
-        "seeds, in brackets how many if they are not 5; 54000 images are trained on. Published are figures of Dettmers and",
-        "Zettlemoyer (2019).",
+        "and the pattern stays. Top-KAST trains twice as many weights, and chooses among them five times an epoch;",
+        "edge-popup chooses among all weights, which stay random, and trains their scores; both take the same share of each",
+        "matrix. Accuracy of the last weights on the 10000 test images, percent, mean ± deviation of the seeds, in brackets",
+        "how many if they are not 5; 54000 images are trained on. Published are figures of Dettmers and Zettlemoyer (2019).",
         "",
         "| | " + " | ".join(f"{100 * d:g} % of the weights" for d in DENSITIES) + " |",
         "| --- |" + " --- |" * len(DENSITIES),
