@@ -34,7 +34,7 @@ template <class E, class Tree> struct elementwise_body {
   range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
         on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
@@ -51,7 +51,7 @@ template <class E, class Tree> struct tokens_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_tokens(
         on_panel, t.address<E>(to), tokens_of(t.index, tokens), t.index * panel_tokens);
   }
@@ -117,7 +117,7 @@ template <class E, class Tree> struct values_body {
 
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(
         on_values, y, of.size(t), of.first(t));
     of.blocks.clear_overhang(y, of.first(t), of.size(t));
@@ -160,7 +160,7 @@ template <class T, class Tree> struct panel_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     *t.address<double>(totals) =
         kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
             on_panel, rows, tokens_of(t.index, tokens), t.index * panel_tokens);
@@ -178,7 +178,7 @@ template <class T, class Tree> struct value_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
     double& total = *t.address<double>(totals);
     if (!of.blocks.overhangs()) {

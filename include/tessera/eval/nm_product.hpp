@@ -75,7 +75,7 @@ TESSERA_COLD void describe_nm_product(product_operands<Types, Tree> const& of, t
 
 /// y = tree(W·x)
 template <class Types, class Shape, class Tree> struct nm_product_body {
-  using kernel = kernels::nm_product<simd::native, Types, Shape, on_tile<Tree>>;
+  using kernel = kernels::nm_product<simd::native, Types, Shape, addressed_tree<Tree>>;
   using W = typename Types::weight;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
@@ -144,7 +144,7 @@ template <class T, class W, class Shape> struct nm_columns_body {
 template <class Types, class Shape, class Tree> struct nm_transposed_body {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using kernel = kernels::ordered_product<simd::native, Types, addressed_tree<Tree>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   nm_columns_body<T, W, Shape> columns;

@@ -26,7 +26,7 @@ class plan {
   /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
   static constexpr int tiles_a_worker = 32;
 
-  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  explicit plan(tessera::machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
@@ -80,7 +80,7 @@ class plan {
   }
 
   int workers() const { return machine_.workers; }
-  machine const& on() const { return machine_; }
+  tessera::machine const& machine() const { return machine_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
@@ -337,7 +337,7 @@ class plan {
     operand value;
   };
 
-  machine machine_;
+  tessera::machine machine_;
   int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t worker_bytes_ = 0, run_bytes_ = 0;
   std::uintptr_t run_base_ = 0;

@@ -173,10 +173,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   operand weights = by_panel(matrix);
   if constexpr (way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
   if constexpr (way.form == product_form::vector)
-    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
+    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::scattered)
-    add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
+    add_few_tokens<kernels::scattered_product<simd::native, types, Block, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::ordered)
     add_ordered(p, s, weights, to, of);
@@ -216,7 +216,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   auto const& matrix = product.w.tensor();
   constexpr bool transposed = transposition<Factor>;
   using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
-  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
+  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.machine());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);

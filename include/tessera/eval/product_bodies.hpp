@@ -55,7 +55,7 @@ template <class Types, class Tree> struct product_operands {
   /// With the panel of the result at y.
   auto arguments(tile const& t, typename Types::result* y) const {
     using X = typename Types::activation;
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
         {.weights = nullptr,
@@ -101,10 +101,10 @@ template <class Types, class Tree> struct product_operands {
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
   using policy = kernels::engine_policy<Types::by>;
-  using kernel =
-      std::conditional_t<Types::by == engine::amx,
-                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
-                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
+  using kernel = std::conditional_t<
+      Types::by == engine::amx,
+      kernels::amx_product<simd::native_amx, simd::native, Types, Block, addressed_tree<Tree>>,
+      kernels::sparse_product<simd::native, Types, Block, addressed_tree<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
@@ -132,7 +132,7 @@ template <class Types, class Block, class Tree> struct product_body {
 /// y = tree(W·x) with single elements that another step has ordered and widened to T.
 template <class Types, class Tree> struct ordered_product_body {
   using T = typename Types::accumulator;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using kernel = kernels::ordered_product<simd::native, Types, addressed_tree<Tree>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand ordered;

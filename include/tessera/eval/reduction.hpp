@@ -33,8 +33,8 @@ template <class E, class Op, class Tree> struct fold_body {
   operand to;
   Tree tree;
 
-  kernels::feature_fold<E, Op, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<E>(to)};
+  kernels::feature_fold<E, Op, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
     return elements_of<E>(to, t.index, 0, tokens);
@@ -46,8 +46,8 @@ template <class T, class Tree> struct token_sum_body {
   operand to;
   Tree tree;
 
-  kernels::token_sum<T, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<T>(to)};
+  kernels::token_sum<T, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
     return elements_of<T>(to, t.index, features.first, features.size());
@@ -145,7 +145,7 @@ template <class E, class Op, class Argument> struct fold_source {
   operand to;
 
   operand const& written() const { return to; }
-  template <class Tree> auto of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
+  template <class Tree> auto body_of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
   void follow(plan&) const {}
 };
 template <class E, class Argument> struct token_sum_source {
@@ -158,7 +158,7 @@ template <class E, class Argument> struct token_sum_source {
   bool accumulates;
 
   operand const& written() const { return rows; }
-  template <class Tree> auto of(Tree const& tree) const {
+  template <class Tree> auto body_of(Tree const& tree) const {
     return token_sum_body<accumulator, Tree>{rows, tree};
   }
   void follow(plan& p) const {
@@ -179,7 +179,7 @@ token_sum_source<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Arg
 template <class Binder> tree::operands<> bind_reductions(Binder&) { return {}; }
 template <class Binder, class First, class... Rest>
 auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
-  auto head = first.of(bind(first.argument));
+  auto head = first.body_of(bind(first.argument));
   return prepend(head, bind_reductions(bind, rest...));
 }
 template <class T, class... Each>

@@ -239,7 +239,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
-  if (p.on().worker_bytes > 0) {
+  if (p.machine().worker_bytes > 0) {
     // Where a worker has little memory, tiles are about square: they need the least of a and b.
     const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
     const int possible = kernel::right::regroups ? column_groups : most;
@@ -278,7 +278,7 @@ TESSERA_COLD void lower(
                         amx::template fits<exchanged_block, simd::native> &&
                         (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
-      p.on(), [&]<engine By>(engine_constant<By>) {
+      p.machine(), [&]<engine By>(engine_constant<By>) {
         using read_left = sampled_element<By, left, A>;
         using read_right = sampled_element<By, right, B>;
         using types = kernels::sampled_types<read_left, read_right, By>;

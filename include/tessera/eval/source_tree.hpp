@@ -12,14 +12,14 @@
 #include <tessera/expr/reduction.hpp>
 #include <tessera/kernels/tree.hpp>
 
-// The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
-// tile)` makes the tree for a kernel.
+// The tree of an expression before the addresses of a tile are known: its leaves are operands.
+// `addressed(tree, tile)` makes the tree for a kernel.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 namespace tree = kernels::tree;
 
-/// A leaf of a tree before its address is known; `on` turns it into a Leaf.
+/// A leaf of a tree before its address is known; `addressed` turns it into a Leaf.
 template <class Leaf> struct source : tree::nameless {
   static constexpr bool costly = false;
   operand from;
@@ -34,15 +34,16 @@ template <class E> struct repeated_source : tree::nameless {
 };
 
 // Declared first, as they call each other.
-template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
+template <class Tree> Tree const& addressed(Tree const& leaf, tile const&) { return leaf; }
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t);
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t);
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t);
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t);
 
 /// The tree of a kernel: leaves hold addresses.
-template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
+template <class Tree>
+using addressed_tree = std::remove_cvref_t<decltype(addressed(std::declval<Tree const&>(), tile{}))>;
 
 template <class First, class... Rest>
 tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest...> const& rest) {
@@ -51,25 +52,26 @@ tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest..
 template <class Op, class... A> tree::apply<Op, A...> applied(tree::operands<A...> const& operands) {
   return {operands};
 }
-inline tree::operands<> on_all(tree::operands<> const&, tile const&) { return {}; }
-template <class First, class... Rest> auto on_all(tree::operands<First, Rest...> const& all, tile const& t) {
-  return prepend<on_tile<First>>(on(all.first, t), on_all(all.rest, t));
+inline tree::operands<> all_addressed(tree::operands<> const&, tile const&) { return {}; }
+template <class First, class... Rest>
+auto all_addressed(tree::operands<First, Rest...> const& all, tile const& t) {
+  return prepend<addressed_tree<First>>(addressed(all.first, t), all_addressed(all.rest, t));
 }
 
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
 }
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t) {
   return {t.address<E const>(leaf.from), leaf.times};
 }
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
-  return applied<Op>(on_all(map.of, t));
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t) {
+  return applied<Op>(all_addressed(map.of, t));
 }
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t) {
-  return tree::named<Name, on_tile<Tree>>{on(value.of, t)};
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t) {
+  return tree::named<Name, addressed_tree<Tree>>{addressed(value.of, t)};
 }
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t) {
-  return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t) {
+  return tree::stochastic<addressed_tree<Tree>>{value.key, addressed(value.of, t)};
 }
 
 /// Calls visit(part) for a tree and all its parts, operands before their op.

@@ -17,7 +17,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 template <class T> struct key_sums {
   T* first;
   std::int64_t stride, panels;
-  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+  T* of_panel(std::int64_t panel) const { return first + panel % panels * stride; }
 };
 
 template <class E, class Score = plain_scores>
@@ -101,14 +101,14 @@ struct attention_backward_panel {
           [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+      visible_dy.add_hidden(a.dv.of_panel(panel), a.head_size, sees,
                             [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+      visible_q.add_hidden(a.dk.of_panel(panel), a.head_size, sees,
                            [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));

@@ -228,7 +228,7 @@ template <class Name, class Tree> struct named {
   Tree of;
 
   template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
-    auto& slot = known.of(*this);
+    auto& slot = known.value_of(*this);
     if (!slot.computed) {  // decided at compile time
       slot.value = of.value(at, sums, known);
       slot.computed = true;
@@ -245,7 +245,7 @@ template <class V, class Named> struct known_value {
 };
 template <class V, class... Named>
 struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
-  template <class Which> TESSERA_INLINE known_value<V, Which>& of(Which const&) { return *this; }
+  template <class Which> TESSERA_INLINE known_value<V, Which>& value_of(Which const&) { return *this; }
 };
 template <class V, class... Trees>
 using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;

@@ -97,7 +97,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
@@ -155,14 +155,14 @@ template <class T, engine By, class Score> struct attention_backward_body {
       for (; complete < panel; ++complete)
         for (int part = 0; part < 2; ++part)
           simd::store_narrowed<simd::native>(
-              sums[part].of(complete), size,
+              sums[part].of_panel(complete), size,
               dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
     };
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
       const panel_range seen = panels_of_sequences(*shape.layout, panel);
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
-        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+        for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
@@ -248,7 +248,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });

@@ -40,7 +40,7 @@ template <class T, class Block> struct tiled_rows {
   }
   range lines(tile const& t) const { return index.lines_of_part(int(t.index), tiles); }
   /// The stored values of the tile.
-  std::span<T const> of(tile const& t) const {
+  std::span<T const> values_of(tile const& t) const {
     const range l = lines(t);
     return {t.address<T const>(values, 0) + index.blocks_before(l.first) * Block::elements,
             std::size_t(index.blocks(l.first, l.last) * Block::elements)};
@@ -57,14 +57,14 @@ template <class T, class Block> struct amax_body {
 
   void compute(tile const& t) const noexcept {
     std::uint32_t most = 0;
-    for (const T value : from.of(t))
+    for (const T value : from.values_of(t))
       most = std::max(most, std::bit_cast<std::uint32_t>(float(value)) & 0x7fffffffu);
     *t.address<std::uint32_t>(to) = most;
   }
   void describe(tile const& t, task_description& d) const {
     from.describe(t, d);
     d.write({to.owner, to.at + to.stride * std::size_t(t.index), sizeof(std::uint32_t)});
-    d.operations += std::int64_t(from.of(t).size());
+    d.operations += std::int64_t(from.values_of(t).size());
   }
 };
 
@@ -75,7 +75,7 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
   Of number_of;
 
   void compute(tile const& t) const noexcept {
-    T const* value = from.of(t).data();
+    T const* value = from.values_of(t).data();
     const range l = from.lines(t);
     Number* const y = t.address<Number>(to, 0);
     for (std::int64_t slot = from.index.blocks_before(l.first); slot < from.index.blocks_before(l.last);
@@ -85,7 +85,7 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
   void describe(tile const& t, task_description& d) const {
     from.describe(t, d);
     d.write(blocks_of_lines(to, from.index, from.lines(t), std::int64_t(sizeof(Number))));
-    d.operations += std::int64_t(from.of(t).size());
+    d.operations += std::int64_t(from.values_of(t).size());
   }
 };
 template <class Number, class T, class Block, class Of> struct TESSERA_STATEMENT block_numbers {

@@ -87,7 +87,7 @@ TEST_CASE("ipu machine: the charge does not depend on the host's threads and add
                             p.cycles(ipu::activity::sync));
     CHECK(p.active_tiles() == 64);  // 4 panels of 16 rows of blocks
     CHECK(p.remarks.empty());
-    for (std::size_t t = 0; t < p.memory.size(); ++t) CHECK(p.peak(t) <= bow.on().bytes_per_tile);
+    for (std::size_t t = 0; t < p.memory.size(); ++t) CHECK(p.peak(t) <= bow.target().bytes_per_tile);
     all.push_back(p);
   }
   for (std::size_t i = 2; i < all.size(); ++i) {

@@ -154,7 +154,7 @@ class engine {
     s.name = set.name, s.estimated = set.estimated;
     s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
     detail::refuse_races(graph_, set);
-    s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
+    s.vertices_of_tile.resize(std::size_t(graph_.target().tiles));
     s.fields.resize(set.vertices.size());
     for (std::size_t n = 0; n < set.vertices.size(); ++n) {
       vertex const& v = set.vertices[n];
@@ -164,7 +164,7 @@ class engine {
         throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
                                    " fields: ", most_fields, " are possible"));
       s.fields[n].resize(v.fields.size());
-      planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
+      planner.add_state(v.tile, graph_.target().vertex_bytes + 8 * std::int64_t(v.fields.size()));
       for (std::size_t k = 0; k < v.fields.size(); ++k) {
         field const& f = v.fields[k];
         std::vector<piece> pieces;
@@ -240,8 +240,8 @@ class engine {
         after.push_back({m.place.tile, m.tile, here, place_of(m.place), m.place.bytes});
     }
     s.moves = {};
-    s.before = schedule_exchange(graph_.on(), std::move(before));
-    s.after = schedule_exchange(graph_.on(), std::move(after));
+    s.before = schedule_exchange(graph_.target(), std::move(before));
+    s.after = schedule_exchange(graph_.target(), std::move(after));
   }
 
   void charge_exchange_code(overflow too_much) {
@@ -249,8 +249,8 @@ class engine {
       for (exchange_schedule const* e : {&s.before, &s.after})
         for (std::size_t t = 0; t < e->messages_by_tile.size(); ++t)
           plan_.by_kind[t][std::size_t(storage::exchange_code)] +=
-              e->messages_by_tile[t] * graph_.on().exchange_message_bytes;
-    plan_.require_fit(graph_.on(), too_much, [&](std::int64_t time) {
+              e->messages_by_tile[t] * graph_.target().exchange_message_bytes;
+    plan_.require_fit(graph_.target(), too_much, [&](std::int64_t time) {
       for (auto const& [node, s] : steps_)
         for (std::int64_t t : s.times)
           if (t == time) return s.name;
@@ -264,7 +264,7 @@ class engine {
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);
-    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
+    recorder_.step("read a flag", activity::sync, graph_.target().sync_cycles);
     return value;
   }
 
@@ -273,20 +273,20 @@ class engine {
     auto const& set = graph_.sets()[std::size_t(p->set.number)];
     move(s.before, s.exchange_before);
     step_record& now = recorder_.step(s.name, activity::compute);
-    now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
+    now.by_tile.assign(std::size_t(graph_.target().tiles), 0);
     now.multiplies = s.multiplies, now.estimated = s.estimated;
     const auto body = [&](int tile) {
       if (!s.vertices_of_tile[std::size_t(tile)].empty())
         now.by_tile[std::size_t(tile)] = std::uint32_t(run_tile(set, s, tile));
     };
-    pool_.run(graph_.on().tiles, body);
+    pool_.run(graph_.target().tiles, body);
     for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
     recorder_.live(plan_.live_at(s.times[0]));
     move(s.after, s.exchange_behind);
   }
 
   std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
-    target const& on = graph_.on();
+    target const& on = graph_.target();
     std::byte* const memory = memory_[std::size_t(tile)].data();
     std::int64_t cycles = on.launch_cycles;
     std::array<std::int64_t, target::most_workers> all_workers{};
@@ -315,8 +315,8 @@ class engine {
                     memory_[std::size_t(t.from)].data() + t.from_offset, std::size_t(t.bytes));
       }
     };
-    pool_.run(graph_.on().tiles, body);
-    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
+    pool_.run(graph_.target().tiles, body);
+    if (e.waits()) recorder_.step("sync", activity::sync, graph_.target().sync_cycles);
     step_record& now = recorder_.step(name, activity::exchange, e.cycles);
     now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
     recorder_.live_up_to_exchange();
@@ -363,10 +363,10 @@ TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_mu
   plan_ = planner.place();
   for (auto& [node, s] : steps_) fix(s);
   charge_exchange_code(too_much);
-  memory_.reserve(std::size_t(graph_.on().tiles));
+  memory_.reserve(std::size_t(graph_.target().tiles));
   for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
   for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-  recorder_ = {graph_.on(), plan_};
+  recorder_ = {graph_.target(), plan_};
 }
 
 TESSERA_BODY void engine::run(program const& p) {

@@ -114,7 +114,7 @@ class graph {
     std::vector<vertex> vertices;
   };
 
-  explicit graph(target on) : on_(std::move(on)) { on_.check(); }
+  explicit graph(ipu::target on) : on_(std::move(on)) { on_.check(); }
 
   /// A variable of `size` elements T, not yet mapped to tiles.
   template <class T>
@@ -172,7 +172,7 @@ class graph {
   void add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
                   runs_on by = runs_on::tile, double multiplies = 0);
 
-  target const& on() const { return on_; }
+  ipu::target const& target() const { return on_; }
   std::vector<variable> const& variables() const { return variables_; }
   variable const& at(slice s) const { return variables_[std::size_t(s.variable)]; }
   std::vector<set_of_vertices> const& sets() const { return sets_; }
@@ -180,7 +180,7 @@ class graph {
  private:
   variable& own(slice s) { return variables_[std::size_t(s.variable)]; }
 
-  target on_;
+  ipu::target on_;
   std::vector<variable> variables_;
   std::vector<set_of_vertices> sets_;
   std::vector<initial_bytes> initial_;

@@ -74,7 +74,7 @@ struct memory_layout {
 class memory_planner {
  public:
   explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
-    layout_.by_kind.resize(std::size_t(of.on().tiles));
+    layout_.by_kind.resize(std::size_t(of.target().tiles));
   }
 
   std::int64_t next_time() { return time_++; }
@@ -155,7 +155,7 @@ TESSERA_BODY memory_layout memory_planner::place() {
 }
 
 TESSERA_BODY void memory_planner::place_items() {
-  const auto tiles = std::size_t(graph_.on().tiles);
+  const auto tiles = std::size_t(graph_.target().tiles);
   layout_.bytes.assign(tiles, 0);
   std::vector<std::vector<int>> of_tile(tiles);
   for (std::size_t i = 0; i < layout_.items.size(); ++i)
@@ -194,7 +194,7 @@ TESSERA_BODY void memory_planner::place_items() {
 }
 
 TESSERA_BODY void memory_planner::measure() {
-  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+  const auto tiles = std::size_t(graph_.target().tiles), times = std::size_t(time_ + 1);
   std::vector<std::int64_t> all(times + 1);
   std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
   for (auto const& i : layout_.items) {

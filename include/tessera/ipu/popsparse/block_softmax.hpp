@@ -98,7 +98,7 @@ template <element T> class block_softmax {
       std::vector<field> fields;
       for (slice const& s : operands) fields.push_back(in(s.part(first * area, (first + count) * area)));
       fields.push_back(out(to.part(first * area, (first + count) * area)));
-      g.add_vertex(set, i % g.on().tiles, code, std::move(fields));
+      g.add_vertex(set, i % g.target().tiles, code, std::move(fields));
     }
     return execute(set);
   }

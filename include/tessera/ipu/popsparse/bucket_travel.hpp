@@ -45,7 +45,7 @@ class bucket_travel {
   bucket_travel(graph& g, dynamic_plan plan, std::string name)
       : plan_(std::move(plan)),
         name_(std::move(name)),
-        tile_(int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1))),
+        tile_(int(std::min<std::int64_t>(plan_.tiles(), g.target().tiles - 1))),
         steps_(g.add_variable<std::int32_t>(name_ + ": steps of travel", 1)),
         state_(g.add_variable<std::int32_t>(name_ + ": travel",
                                             std::int64_t(sizeof(travel_state) / sizeof(std::int32_t)))) {

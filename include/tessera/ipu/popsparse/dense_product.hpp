@@ -113,7 +113,7 @@ template <element T> class dense_product {
   struct part {  // of W
     std::int64_t group, serial, pm, pk;
     range rows, inner;
-    slice of(slice all) const { return all.part(begin, begin + rows.size() * inner.size()); }
+    slice values_in(slice all) const { return all.part(begin, begin + rows.size() * inner.size()); }
     std::int64_t begin;  // among the values
   };
 
@@ -155,7 +155,7 @@ template <element T> class dense_product {
   /// Each part of W is shared by the tiles of all parts of n.
   void map_weights(graph& g, slice all) const {
     for_each_part_of_weights([&](part const& p) {
-      const slice whole = p.of(all);
+      const slice whole = p.values_in(all);
       for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
         const range own = part_of(whole.size(), plan_.n_parts, pn);
         g.map(whole.part(own.first, own.last), tile(p.group, p.pm, p.pk, pn));
@@ -199,7 +199,7 @@ template <element T> class dense_product {
       const compute_set set = g.add_compute_set(name_ + ": multiply"),
                         reduce = g.add_compute_set(name_ + ": reduce");
       std::vector<std::vector<slice>> sums(
-          std::size_t(g.on().tiles));  // by the first of the tiles that add up
+          std::size_t(g.target().tiles));  // by the first of the tiles that add up
       for (part const& p : parts)
         for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
           const range columns = columns_of(pn);
@@ -243,8 +243,8 @@ template <element T> class dense_product {
       detail::multiply_dense(f.in<T>(0), f.in<T>(1), f.out<Sum>(2), std::size_t(depth), std::size_t(columns));
       return multiply_cycles(on, by, rows, depth, columns, precision_of<T>, partials);
     });
-    g.add_vertex(set, here, code, {in(p.of(weights)), in(std::move(rows_of_x)), out(own)}, runs_on::tile,
-                 double(rows) * double(depth) * double(columns));
+    g.add_vertex(set, here, code, {in(p.values_in(weights)), in(std::move(rows_of_x)), out(own)},
+                 runs_on::tile, double(rows) * double(depth) * double(columns));
   }
   /// A tile adds its share of the partial sums of all parts of k, in order, in float.
   template <class Sum>

@@ -41,7 +41,7 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
            loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
   });
   g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
+    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.target().workers)), wide);
     for (std::int64_t begin = first; begin < last; begin += each) {
       const std::int64_t end = std::min(last, begin + each);
       std::vector<slice> parts;

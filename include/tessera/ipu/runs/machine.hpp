@@ -43,7 +43,8 @@ class machine {
   /// Throws option_error for a target that cannot be.
   ///   threads    of this computer; the host has one for each of its tiles instead
   ///   too_much   whether a run that does not fit throws memory_error before anything is computed
-  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
+  explicit machine(ipu::target on, int threads = exec::available_threads(),
+                   overflow too_much = overflow::refused);
 
   // ---- an executor for contexts ----
 
@@ -61,7 +62,7 @@ class machine {
   void clear_report();
   /// Forgets everything.
   void forget();
-  target const& on() const { return on_; }
+  ipu::target const& target() const { return on_; }
 
  private:
   using charged = detail::charged;
@@ -89,7 +90,7 @@ class machine {
 
   static constexpr std::size_t most_detailed_steps = 8192;
 
-  target on_;
+  ipu::target on_;
   overflow too_much_;
   exec::thread_pool pool_;
   exec::index_ranges ranges_;
@@ -111,7 +112,7 @@ TESSERA_BODY target host(int threads) {
   return t;
 }
 
-TESSERA_BODY machine::machine(target on, int threads, overflow too_much)
+TESSERA_BODY machine::machine(ipu::target on, int threads, overflow too_much)
     : on_(std::move(on)),
       too_much_(too_much),
       pool_(on_.measured ? on_.tiles : threads),
