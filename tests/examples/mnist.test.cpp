@@ -19,7 +19,7 @@ constexpr const char* quick =
 TEST_CASE("mnist: with every policy a sparse network learns, and the result is a line of a file") {
   const scratch_folder here;
   const std::string file = here / "results.jsonl";
-  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "deep-r"}) {
+  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "itop", "deep-r"}) {
     const std::string updates = policy == "static" ? "" : " --updates 4";
     const auto [code, text] = shell(quick + ("--policy " + policy + updates + " --json " + file));
     INFO(text);
@@ -41,7 +41,7 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
     CHECK(result.at("settings").at("decay").as_string() ==
           (policy == "set" || policy == "deep-r" ? "constant" : "cosine"));
   }
-  CHECK(count == 6);
+  CHECK(count == 7);
 }
 
 TEST_CASE("mnist: with Top-KAST and edge-popup a network learns that computes with a part of its blocks") {
@@ -132,7 +132,7 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--density 0.00001 --hidden 30", "keeps none of the 23520 blocks of 30 x 784 weights");
   refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
   refused("--policy best",
-          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|deep-r|gradual|top-kast|"
+          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|top-kast|"
           "edge-popup");
   refused("--policy top-kast --stored 0.05", "[--stored] must be at least --density");
   refused("--block 3", "[--block] '3' is not one of 1|4|8|16");

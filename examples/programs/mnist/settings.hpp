@@ -57,11 +57,12 @@ inline programs::option_table<settings> const& table() {
          "(Lee "
          "et al. 2019), GraSP (Wang et al. 2020) or SynFlow (Tanaka et al. 2020), which share out the "
          "density"},
-        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|deep-r|gradual|top-kast|edge-popup",
+        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|top-kast|edge-popup",
          "no sparsity; the first pattern is kept; blocks of least norm give way to random ones (Dietrich et "
          "al. "
          "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
-         "2020); in the style of Deep R (Bellec et al. 2018); from dense to sparse (Zhu, Gupta 2017); the "
+         "2020), and with updates until the end (Liu et al. 2021); in the style of Deep R (Bellec et al. "
+         "2018); from dense to sparse (Zhu, Gupta 2017); the "
          "largest of more blocks that are trained (Top-KAST, Jayakumar et al. 2020); those of random weights "
          "whose trained scores are greatest (Ramanujan et al. 2020)"},
         {"fraction", &s::fraction, "[0, 1]",
