@@ -15,33 +15,17 @@
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
 
+#include "safetensors_sample.hpp"
 #include "scratch_folder.hpp"
 
 namespace safetensors_test {
 
 using namespace tessera::io;
+using namespace safetensors_sample;
 using tessera::io_error;
 using tessera::random_purpose;
 using tessera::random_stream;
 using tessera::shape_error;
-
-const std::vector<float> weights{1.5f, -2, 3.25f, 0, 1e-30f, 6};
-const std::vector<double> moments{0.1, -1e300};
-const std::vector<std::int32_t> columns{7, -8, 9};
-const std::vector<std::uint64_t> seeds{~std::uint64_t{0}};
-const std::vector<std::uint8_t> odd{1, 2, 3};
-
-void write_sample(std::string const& path) {
-  const std::vector tensors{
-      make_safetensor("odd", {3}, std::span(odd)),
-      make_safetensor("layer.0.w", {2, 3}, std::span(weights)),
-      make_safetensor("moments", {2, 1}, std::span(moments)),
-      make_safetensor("columns", {3}, std::span(columns)),
-      make_safetensor("seed", {}, std::span(seeds)),
-      make_safetensor("none", {0, 4}, std::span<float const>()),
-  };
-  write_safetensors(path, tensors, format_metadata("checkpoint", 2));
-}
 
 /// A file of this header, as it stands, and `data` bytes of data.
 void put_safetensors(std::string const& path, std::string const& header, std::size_t data) {
@@ -454,57 +438,6 @@ TEST_CASE("safetensors: any header gives tensors within the file or an io_error"
   }
   CHECK(refused > 2500);
   CHECK(refused < 5000);
-}
-
-TEST_CASE("safetensors: files pass to the Python package and back") {
-  if (std::system("python3 -c 'import safetensors.numpy' 2>/dev/null") != 0) {
-    MESSAGE("skipped: python3 has no safetensors package with NumPy");
-    return;
-  }
-  const scratch_folder folder;
-  write_sample(folder / "ours");
-  const std::vector<std::uint16_t> halves{0x3f80, 0xc000};  // 1 and -2 in bfloat16
-  write_safetensors(folder / "bf16",
-                    std::vector{safetensor{"h", "BF16", {2}, std::as_bytes(std::span(halves))}});
-  put(folder / "check.py", R"(
-import sys
-import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
-
-ours, bf16, theirs = sys.argv[1:]
-t = load_file(ours)
-assert sorted(t) == ["columns", "layer.0.w", "moments", "none", "odd", "seed"], sorted(t)
-np.testing.assert_array_equal(t["layer.0.w"], np.array([[1.5, -2, 3.25], [0, 1e-30, 6]], np.float32), strict=True)
-np.testing.assert_array_equal(t["moments"], np.array([[0.1], [-1e300]]), strict=True)
-np.testing.assert_array_equal(t["columns"], np.array([7, -8, 9], np.int32), strict=True)
-np.testing.assert_array_equal(t["odd"], np.array([1, 2, 3], np.uint8), strict=True)
-np.testing.assert_array_equal(t["seed"], np.array(2**64 - 1, np.uint64), strict=True)
-assert t["none"].shape == (0, 4) and t["none"].dtype == np.float32
-with safe_open(ours, "np") as f:
-    assert f.metadata() == {"tessera.format": "checkpoint", "tessera.version": "2"}, f.metadata()
-with safe_open(bf16, "np") as f:
-    assert f.get_slice("h").get_dtype() == "BF16" and f.get_slice("h").get_shape() == [2]
-save_file({"b": np.arange(3, dtype=np.uint8), "a": np.arange(6, dtype=np.float32).reshape(2, 3),
-           "e": np.zeros((0, 4)), "é \"q\"": np.array(-5, np.int64)}, theirs, {"k": "v \n é"})
-)");
-  const std::string command = "python3 '" + folder / "check.py" + "' '" + folder / "ours" + "' '" +
-                              folder / "bf16" + "' '" + folder / "theirs" + "'";
-  REQUIRE(std::system(command.c_str()) == 0);
-
-  const safetensors_file file(folder / "theirs");
-  CHECK(file.tensors().size() == 4);
-  CHECK(file.metadata() == safetensors_metadata{{"k", "v \n é"}});
-  std::array<float, 6> a{};
-  file.read_into("a", {2, 3}, std::span<float>(a));
-  CHECK(a == std::array<float, 6>{0, 1, 2, 3, 4, 5});
-  std::array<std::uint8_t, 3> b{};
-  file.read_into("b", {3}, std::span<std::uint8_t>(b));
-  CHECK(b == std::array<std::uint8_t, 3>{0, 1, 2});
-  std::array<std::int64_t, 1> q{};
-  file.read_into("é \"q\"", {}, std::span<std::int64_t>(q));
-  CHECK(q[0] == -5);
-  CHECK(file.at("e").bytes.empty());
 }
 
 }  // namespace safetensors_test
