@@ -27,7 +27,7 @@ void put_metadata(std::string const& folder, io::checksums wanted, auto const& c
 
 /// Replaces the state by a text, and its hash.
 inline void put_state(std::string const& folder, std::string const& text,
-               io::checksums wanted = io::checksums::in_metadata) {
+                      io::checksums wanted = io::checksums::in_metadata) {
   put(folder + "/state.json", text);
   put_metadata(folder, wanted,
                [&](auto& metadata) { metadata["tessera.state"] = std::to_string(content_hash(text)); });
@@ -53,6 +53,8 @@ inline void make_version(int version, std::string const& folder) {
   });
 }
 
-inline bool contains(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
+inline bool contains(std::string const& text, std::string const& part) {
+  return text.find(part) != text.npos;
+}
 
 }  // namespace changed_checkpoint
