@@ -2763,7 +2763,7 @@ TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, ex
   for (auto const& [name, size] : extent_sizes) {
     if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
       throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name, " but the right ",
-                                "side has ", b.*size, a.*size * b.*size ? "" : ": is it in saved::parts?"));
+                                "side has ", b.*size, a.*size && b.*size ? "" : ": is it in saved::parts?"));
     both.*size = a.*size >= 0 ? a.*size : b.*size;
   }
   both.stored = a.stored ? a.stored : b.stored;
@@ -5154,7 +5154,7 @@ class plan {
   /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
   static constexpr int tiles_a_worker = 32;
 
-  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  explicit plan(tessera::machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
@@ -5208,7 +5208,7 @@ class plan {
   }
 
   int workers() const { return machine_.workers; }
-  machine const& on() const { return machine_; }
+  tessera::machine const& machine() const { return machine_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
@@ -5465,7 +5465,7 @@ class plan {
     operand value;
   };
 
-  machine machine_;
+  tessera::machine machine_;
   int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t worker_bytes_ = 0, run_bytes_ = 0;
   std::uintptr_t run_base_ = 0;
@@ -6712,7 +6712,7 @@ template <class Name, class Tree> struct named {
   Tree of;
 
   template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
-    auto& slot = known.of(*this);
+    auto& slot = known.value_of(*this);
     if (!slot.computed) {  // decided at compile time
       slot.value = of.value(at, sums, known);
       slot.computed = true;
@@ -6729,7 +6729,7 @@ template <class V, class Named> struct known_value {
 };
 template <class V, class... Named>
 struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
-  template <class Which> TESSERA_INLINE known_value<V, Which>& of(Which const&) { return *this; }
+  template <class Which> TESSERA_INLINE known_value<V, Which>& value_of(Which const&) { return *this; }
 };
 template <class V, class... Trees>
 using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;
@@ -6790,14 +6790,14 @@ TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)
 #include <type_traits>
 #include <utility>
 
-// The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
-// tile)` makes the tree for a kernel.
+// The tree of an expression before the addresses of a tile are known: its leaves are operands.
+// `addressed(tree, tile)` makes the tree for a kernel.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 namespace tree = kernels::tree;
 
-/// A leaf of a tree before its address is known; `on` turns it into a Leaf.
+/// A leaf of a tree before its address is known; `addressed` turns it into a Leaf.
 template <class Leaf> struct source : tree::nameless {
   static constexpr bool costly = false;
   operand from;
@@ -6812,15 +6812,16 @@ template <class E> struct repeated_source : tree::nameless {
 };
 
 // Declared first, as they call each other.
-template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
+template <class Tree> Tree const& addressed(Tree const& leaf, tile const&) { return leaf; }
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t);
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t);
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t);
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t);
 
 /// The tree of a kernel: leaves hold addresses.
-template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
+template <class Tree>
+using addressed_tree = std::remove_cvref_t<decltype(addressed(std::declval<Tree const&>(), tile{}))>;
 
 template <class First, class... Rest>
 tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest...> const& rest) {
@@ -6829,25 +6830,26 @@ tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest..
 template <class Op, class... A> tree::apply<Op, A...> applied(tree::operands<A...> const& operands) {
   return {operands};
 }
-inline tree::operands<> on_all(tree::operands<> const&, tile const&) { return {}; }
-template <class First, class... Rest> auto on_all(tree::operands<First, Rest...> const& all, tile const& t) {
-  return prepend<on_tile<First>>(on(all.first, t), on_all(all.rest, t));
+inline tree::operands<> all_addressed(tree::operands<> const&, tile const&) { return {}; }
+template <class First, class... Rest>
+auto all_addressed(tree::operands<First, Rest...> const& all, tile const& t) {
+  return prepend<addressed_tree<First>>(addressed(all.first, t), all_addressed(all.rest, t));
 }
 
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
 }
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t) {
   return {t.address<E const>(leaf.from), leaf.times};
 }
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
-  return applied<Op>(on_all(map.of, t));
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t) {
+  return applied<Op>(all_addressed(map.of, t));
 }
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t) {
-  return tree::named<Name, on_tile<Tree>>{on(value.of, t)};
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t) {
+  return tree::named<Name, addressed_tree<Tree>>{addressed(value.of, t)};
 }
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t) {
-  return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t) {
+  return tree::stochastic<addressed_tree<Tree>>{value.key, addressed(value.of, t)};
 }
 
 /// Calls visit(part) for a tree and all its parts, operands before their op.
@@ -8052,7 +8054,7 @@ template <class E, class Tree> struct elementwise_body {
   range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
         on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
@@ -8069,7 +8071,7 @@ template <class E, class Tree> struct tokens_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_tokens(
         on_panel, t.address<E>(to), tokens_of(t.index, tokens), t.index * panel_tokens);
   }
@@ -8135,7 +8137,7 @@ template <class E, class Tree> struct values_body {
 
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(
         on_values, y, of.size(t), of.first(t));
     of.blocks.clear_overhang(y, of.first(t), of.size(t));
@@ -8178,7 +8180,7 @@ template <class T, class Tree> struct panel_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     *t.address<double>(totals) =
         kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
             on_panel, rows, tokens_of(t.index, tokens), t.index * panel_tokens);
@@ -8196,7 +8198,7 @@ template <class T, class Tree> struct value_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
     double& total = *t.address<double>(totals);
     if (!of.blocks.overhangs()) {
@@ -10399,7 +10401,7 @@ template <class Types, class Tree> struct product_operands {
   /// With the panel of the result at y.
   auto arguments(tile const& t, typename Types::result* y) const {
     using X = typename Types::activation;
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
         {.weights = nullptr,
@@ -10445,10 +10447,10 @@ template <class Types, class Tree> struct product_operands {
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
   using policy = kernels::engine_policy<Types::by>;
-  using kernel =
-      std::conditional_t<Types::by == engine::amx,
-                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
-                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
+  using kernel = std::conditional_t<
+      Types::by == engine::amx,
+      kernels::amx_product<simd::native_amx, simd::native, Types, Block, addressed_tree<Tree>>,
+      kernels::sparse_product<simd::native, Types, Block, addressed_tree<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
@@ -10476,7 +10478,7 @@ template <class Types, class Block, class Tree> struct product_body {
 /// y = tree(W·x) with single elements that another step has ordered and widened to T.
 template <class Types, class Tree> struct ordered_product_body {
   using T = typename Types::accumulator;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using kernel = kernels::ordered_product<simd::native, Types, addressed_tree<Tree>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand ordered;
@@ -11214,10 +11216,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   operand weights = by_panel(matrix);
   if constexpr (way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
   if constexpr (way.form == product_form::vector)
-    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
+    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::scattered)
-    add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
+    add_few_tokens<kernels::scattered_product<simd::native, types, Block, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::ordered)
     add_ordered(p, s, weights, to, of);
@@ -11257,7 +11259,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   auto const& matrix = product.w.tensor();
   constexpr bool transposed = transposition<Factor>;
   using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
-  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
+  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.machine());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
@@ -11945,8 +11947,8 @@ template <class E, class Op, class Tree> struct fold_body {
   operand to;
   Tree tree;
 
-  kernels::feature_fold<E, Op, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<E>(to)};
+  kernels::feature_fold<E, Op, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
     return elements_of<E>(to, t.index, 0, tokens);
@@ -11958,8 +11960,8 @@ template <class T, class Tree> struct token_sum_body {
   operand to;
   Tree tree;
 
-  kernels::token_sum<T, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<T>(to)};
+  kernels::token_sum<T, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
     return elements_of<T>(to, t.index, features.first, features.size());
@@ -12057,7 +12059,7 @@ template <class E, class Op, class Argument> struct fold_source {
   operand to;
 
   operand const& written() const { return to; }
-  template <class Tree> auto of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
+  template <class Tree> auto body_of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
   void follow(plan&) const {}
 };
 template <class E, class Argument> struct token_sum_source {
@@ -12070,7 +12072,7 @@ template <class E, class Argument> struct token_sum_source {
   bool accumulates;
 
   operand const& written() const { return rows; }
-  template <class Tree> auto of(Tree const& tree) const {
+  template <class Tree> auto body_of(Tree const& tree) const {
     return token_sum_body<accumulator, Tree>{rows, tree};
   }
   void follow(plan& p) const {
@@ -12091,7 +12093,7 @@ token_sum_source<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Arg
 template <class Binder> tree::operands<> bind_reductions(Binder&) { return {}; }
 template <class Binder, class First, class... Rest>
 auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
-  auto head = first.of(bind(first.argument));
+  auto head = first.body_of(bind(first.argument));
   return prepend(head, bind_reductions(bind, rest...));
 }
 template <class T, class... Each>
@@ -13264,7 +13266,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
-  if (p.on().worker_bytes > 0) {
+  if (p.machine().worker_bytes > 0) {
     // Where a worker has little memory, tiles are about square: they need the least of a and b.
     const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
     const int possible = kernel::right::regroups ? column_groups : most;
@@ -13303,7 +13305,7 @@ TESSERA_COLD void lower(
                         amx::template fits<exchanged_block, simd::native> &&
                         (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
-      p.on(), [&]<engine By>(engine_constant<By>) {
+      p.machine(), [&]<engine By>(engine_constant<By>) {
         using read_left = sampled_element<By, left, A>;
         using read_right = sampled_element<By, right, B>;
         using types = kernels::sampled_types<read_left, read_right, By>;
@@ -16081,7 +16083,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 template <class T> struct key_sums {
   T* first;
   std::int64_t stride, panels;
-  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+  T* of_panel(std::int64_t panel) const { return first + panel % panels * stride; }
 };
 
 template <class E, class Score = plain_scores>
@@ -16165,14 +16167,14 @@ struct attention_backward_panel {
           [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+      visible_dy.add_hidden(a.dv.of_panel(panel), a.head_size, sees,
                             [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+      visible_q.add_hidden(a.dk.of_panel(panel), a.head_size, sees,
                            [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
@@ -16662,7 +16664,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
@@ -16720,14 +16722,14 @@ template <class T, engine By, class Score> struct attention_backward_body {
       for (; complete < panel; ++complete)
         for (int part = 0; part < 2; ++part)
           simd::store_narrowed<simd::native>(
-              sums[part].of(complete), size,
+              sums[part].of_panel(complete), size,
               dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
     };
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
       const panel_range seen = panels_of_sequences(*shape.layout, panel);
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
-        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+        for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
@@ -16813,7 +16815,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });

@@ -2763,7 +2763,7 @@ TESSERA_COLD TESSERA_BODY extent join(const char* operation, extent const& a, ex
   for (auto const& [name, size] : extent_sizes) {
     if (a.*size >= 0 && b.*size >= 0 && a.*size != b.*size)
       throw shape_error(message("[", operation, "] the left side has ", a.*size, " ", name, " but the right ",
-                                "side has ", b.*size, a.*size * b.*size ? "" : ": is it in saved::parts?"));
+                                "side has ", b.*size, a.*size && b.*size ? "" : ": is it in saved::parts?"));
     both.*size = a.*size >= 0 ? a.*size : b.*size;
   }
   both.stored = a.stored ? a.stored : b.stored;
@@ -5154,7 +5154,7 @@ class plan {
   /// Tiles of panels that are divided freely: the last tile is about 3 % of a worker's time.
   static constexpr int tiles_a_worker = 32;
 
-  explicit plan(machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
+  explicit plan(tessera::machine const& on) : machine_(on) { machine_.workers = std::max(1, on.workers); }
   plan(plan const&) = delete;
   plan& operator=(plan const&) = delete;
 
@@ -5208,7 +5208,7 @@ class plan {
   }
 
   int workers() const { return machine_.workers; }
-  machine const& on() const { return machine_; }
+  tessera::machine const& machine() const { return machine_; }
   int steps() const { return steps_; }
   step const& at(int i) const { return step_[i]; }
 
@@ -5465,7 +5465,7 @@ class plan {
     operand value;
   };
 
-  machine machine_;
+  tessera::machine machine_;
   int steps_ = 0, accesses_ = 0, chains_ = 0, phases_ = 0, locals_ = 0;
   std::size_t worker_bytes_ = 0, run_bytes_ = 0;
   std::uintptr_t run_base_ = 0;
@@ -6712,7 +6712,7 @@ template <class Name, class Tree> struct named {
   Tree of;
 
   template <class V> TESSERA_INLINE V value(position const& at, V sums, auto& known) const {
-    auto& slot = known.of(*this);
+    auto& slot = known.value_of(*this);
     if (!slot.computed) {  // decided at compile time
       slot.value = of.value(at, sums, known);
       slot.computed = true;
@@ -6729,7 +6729,7 @@ template <class V, class Named> struct known_value {
 };
 template <class V, class... Named>
 struct known_values<V, name_list<Named...>> : private known_value<V, Named>... {
-  template <class Which> TESSERA_INLINE known_value<V, Which>& of(Which const&) { return *this; }
+  template <class Which> TESSERA_INLINE known_value<V, Which>& value_of(Which const&) { return *this; }
 };
 template <class V, class... Trees>
 using known_for = known_values<V, typename names_of_all<name_list<>, Trees...>::type>;
@@ -6790,14 +6790,14 @@ TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)
 #include <type_traits>
 #include <utility>
 
-// The tree of an expression before the addresses of a tile are known: its leaves are operands. `on(tree,
-// tile)` makes the tree for a kernel.
+// The tree of an expression before the addresses of a tile are known: its leaves are operands.
+// `addressed(tree, tile)` makes the tree for a kernel.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 
 namespace tree = kernels::tree;
 
-/// A leaf of a tree before its address is known; `on` turns it into a Leaf.
+/// A leaf of a tree before its address is known; `addressed` turns it into a Leaf.
 template <class Leaf> struct source : tree::nameless {
   static constexpr bool costly = false;
   operand from;
@@ -6812,15 +6812,16 @@ template <class E> struct repeated_source : tree::nameless {
 };
 
 // Declared first, as they call each other.
-template <class Tree> Tree const& on(Tree const& leaf, tile const&) { return leaf; }
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t);
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t);
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t);
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t);
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t);
+template <class Tree> Tree const& addressed(Tree const& leaf, tile const&) { return leaf; }
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t);
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t);
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t);
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t);
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t);
 
 /// The tree of a kernel: leaves hold addresses.
-template <class Tree> using on_tile = std::remove_cvref_t<decltype(on(std::declval<Tree const&>(), tile{}))>;
+template <class Tree>
+using addressed_tree = std::remove_cvref_t<decltype(addressed(std::declval<Tree const&>(), tile{}))>;
 
 template <class First, class... Rest>
 tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest...> const& rest) {
@@ -6829,25 +6830,26 @@ tree::operands<First, Rest...> prepend(First const& first, tree::operands<Rest..
 template <class Op, class... A> tree::apply<Op, A...> applied(tree::operands<A...> const& operands) {
   return {operands};
 }
-inline tree::operands<> on_all(tree::operands<> const&, tile const&) { return {}; }
-template <class First, class... Rest> auto on_all(tree::operands<First, Rest...> const& all, tile const& t) {
-  return prepend<on_tile<First>>(on(all.first, t), on_all(all.rest, t));
+inline tree::operands<> all_addressed(tree::operands<> const&, tile const&) { return {}; }
+template <class First, class... Rest>
+auto all_addressed(tree::operands<First, Rest...> const& all, tile const& t) {
+  return prepend<addressed_tree<First>>(addressed(all.first, t), all_addressed(all.rest, t));
 }
 
-template <class Leaf> Leaf on(source<Leaf> const& leaf, tile const& t) {
+template <class Leaf> Leaf addressed(source<Leaf> const& leaf, tile const& t) {
   return Leaf(t.address<typename Leaf::element_type const>(leaf.from));
 }
-template <class E> tree::repeated<E> on(repeated_source<E> const& leaf, tile const& t) {
+template <class E> tree::repeated<E> addressed(repeated_source<E> const& leaf, tile const& t) {
   return {t.address<E const>(leaf.from), leaf.times};
 }
-template <class Op, class... A> auto on(tree::apply<Op, A...> const& map, tile const& t) {
-  return applied<Op>(on_all(map.of, t));
+template <class Op, class... A> auto addressed(tree::apply<Op, A...> const& map, tile const& t) {
+  return applied<Op>(all_addressed(map.of, t));
 }
-template <class Name, class Tree> auto on(tree::named<Name, Tree> const& value, tile const& t) {
-  return tree::named<Name, on_tile<Tree>>{on(value.of, t)};
+template <class Name, class Tree> auto addressed(tree::named<Name, Tree> const& value, tile const& t) {
+  return tree::named<Name, addressed_tree<Tree>>{addressed(value.of, t)};
 }
-template <class Tree> auto on(tree::stochastic<Tree> const& value, tile const& t) {
-  return tree::stochastic<on_tile<Tree>>{value.key, on(value.of, t)};
+template <class Tree> auto addressed(tree::stochastic<Tree> const& value, tile const& t) {
+  return tree::stochastic<addressed_tree<Tree>>{value.key, addressed(value.of, t)};
 }
 
 /// Calls visit(part) for a tree and all its parts, operands before their op.
@@ -8052,7 +8054,7 @@ template <class E, class Tree> struct elementwise_body {
   range features_of(tile const& t) const { return granules_of(to.features, t.part, t.parts); }
   void compute_at(tile const& t, E* y) const noexcept {
     const range f = features_of(t);
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_panel(
         on_panel, y, f.first, f.last, tokens_of(t.index, to.tokens), t.index * panel_tokens);
   }
@@ -8069,7 +8071,7 @@ template <class E, class Tree> struct tokens_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_panel)>>::run_tokens(
         on_panel, t.address<E>(to), tokens_of(t.index, tokens), t.index * panel_tokens);
   }
@@ -8135,7 +8137,7 @@ template <class E, class Tree> struct values_body {
 
   void compute(tile const& t) const noexcept {
     E* const y = t.address<E>(to);
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     kernels::map<simd::native, E, std::remove_const_t<decltype(on_values)>>::run_values(
         on_values, y, of.size(t), of.first(t));
     of.blocks.clear_overhang(y, of.first(t), of.size(t));
@@ -8178,7 +8180,7 @@ template <class T, class Tree> struct panel_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     *t.address<double>(totals) =
         kernels::map<simd::native, T, std::remove_const_t<decltype(on_panel)>>::sum_panel(
             on_panel, rows, tokens_of(t.index, tokens), t.index * panel_tokens);
@@ -8196,7 +8198,7 @@ template <class T, class Tree> struct value_totals_body {
   Tree tree;
 
   void compute(tile const& t) const noexcept {
-    const auto on_values = on(tree, t);
+    const auto on_values = addressed(tree, t);
     using kernel = kernels::map<simd::native, T, std::remove_const_t<decltype(on_values)>>;
     double& total = *t.address<double>(totals);
     if (!of.blocks.overhangs()) {
@@ -10399,7 +10401,7 @@ template <class Types, class Tree> struct product_operands {
   /// With the panel of the result at y.
   auto arguments(tile const& t, typename Types::result* y) const {
     using X = typename Types::activation;
-    const auto on_panel = on(tree, t);
+    const auto on_panel = addressed(tree, t);
     const range lines = index.lines_of_part(t.part, t.parts, group_lines);
     kernels::product_arguments<Types, std::remove_const_t<decltype(on_panel)>> a{
         {.weights = nullptr,
@@ -10445,10 +10447,10 @@ template <class Types, class Tree> struct product_operands {
 /// y = tree(W·x), with the blocks of W in the order of its lines.
 template <class Types, class Block, class Tree> struct product_body {
   using policy = kernels::engine_policy<Types::by>;
-  using kernel =
-      std::conditional_t<Types::by == engine::amx,
-                         kernels::amx_product<simd::native_amx, simd::native, Types, Block, on_tile<Tree>>,
-                         kernels::sparse_product<simd::native, Types, Block, on_tile<Tree>>>;
+  using kernel = std::conditional_t<
+      Types::by == engine::amx,
+      kernels::amx_product<simd::native_amx, simd::native, Types, Block, addressed_tree<Tree>>,
+      kernels::sparse_product<simd::native, Types, Block, addressed_tree<Tree>>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand weights;  // blocks in the order of the lines: W itself, or a copy of Wᵀ
@@ -10476,7 +10478,7 @@ template <class Types, class Block, class Tree> struct product_body {
 /// y = tree(W·x) with single elements that another step has ordered and widened to T.
 template <class Types, class Tree> struct ordered_product_body {
   using T = typename Types::accumulator;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using kernel = kernels::ordered_product<simd::native, Types, addressed_tree<Tree>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   operand ordered;
@@ -11214,10 +11216,10 @@ TESSERA_COLD void add_product(plan& p, step_draft& s, To const& to, operand cons
   operand weights = by_panel(matrix);
   if constexpr (way.widens_w) weights = widened_weights<typename types::weight, W>(p, weights, matrix.size());
   if constexpr (way.form == product_form::vector)
-    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, on_tile<Tree>>,
+    add_few_tokens<kernels::vector_product<simd::native, types, Block, Transposed, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::scattered)
-    add_few_tokens<kernels::scattered_product<simd::native, types, Block, on_tile<Tree>>,
+    add_few_tokens<kernels::scattered_product<simd::native, types, Block, addressed_tree<Tree>>,
                    typename all::line_block>(p, s, weights, by_rows, to, of);
   else if constexpr (way.form == product_form::ordered)
     add_ordered(p, s, weights, to, of);
@@ -11257,7 +11259,7 @@ TESSERA_COLD void add_product_of(plan& p, To const& to, Node const& node,
   auto const& matrix = product.w.tensor();
   constexpr bool transposed = transposition<Factor>;
   using of = product_of<std::remove_cvref_t<decltype(matrix)>, transposed, stored>;
-  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.on());
+  const int chosen = chosen_method<of>(of::size(matrix, to.tokens), p.machine());
   step_draft s("product", cut::panels);
   s.tiles = to.panels();
   s.writes(to.at);
@@ -11945,8 +11947,8 @@ template <class E, class Op, class Tree> struct fold_body {
   operand to;
   Tree tree;
 
-  kernels::feature_fold<E, Op, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<E>(to)};
+  kernels::feature_fold<E, Op, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<E>(to)};
   }
   touched_bytes written(tile const& t, range, int tokens) const {
     return elements_of<E>(to, t.index, 0, tokens);
@@ -11958,8 +11960,8 @@ template <class T, class Tree> struct token_sum_body {
   operand to;
   Tree tree;
 
-  kernels::token_sum<T, on_tile<Tree>> on_panel(tile const& t) const {
-    return {on(tree, t), t.address<T>(to)};
+  kernels::token_sum<T, addressed_tree<Tree>> on_panel(tile const& t) const {
+    return {addressed(tree, t), t.address<T>(to)};
   }
   touched_bytes written(tile const& t, range features, int) const {
     return elements_of<T>(to, t.index, features.first, features.size());
@@ -12057,7 +12059,7 @@ template <class E, class Op, class Argument> struct fold_source {
   operand to;
 
   operand const& written() const { return to; }
-  template <class Tree> auto of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
+  template <class Tree> auto body_of(Tree const& tree) const { return fold_body<E, Op, Tree>{to, tree}; }
   void follow(plan&) const {}
 };
 template <class E, class Argument> struct token_sum_source {
@@ -12070,7 +12072,7 @@ template <class E, class Argument> struct token_sum_source {
   bool accumulates;
 
   operand const& written() const { return rows; }
-  template <class Tree> auto of(Tree const& tree) const {
+  template <class Tree> auto body_of(Tree const& tree) const {
     return token_sum_body<accumulator, Tree>{rows, tree};
   }
   void follow(plan& p) const {
@@ -12091,7 +12093,7 @@ token_sum_source<E, Argument> make_token_sum(plan& p, feature_vector<E>& to, Arg
 template <class Binder> tree::operands<> bind_reductions(Binder&) { return {}; }
 template <class Binder, class First, class... Rest>
 auto bind_reductions(Binder& bind, First const& first, Rest const&... rest) {
-  auto head = first.of(bind(first.argument));
+  auto head = first.body_of(bind(first.argument));
   return prepend(head, bind_reductions(bind, rest...));
 }
 template <class T, class... Each>
@@ -13264,7 +13266,7 @@ TESSERA_COLD void lower_sampled(plan& p, Matrix& to, sampled_operand const& a, s
   of.line_ranges = int(std::clamp<std::int64_t>(rows / few_rows, 1, std::min(p.workers(), index.lines())));
   of.column_ranges = std::clamp(ceil_div(p.workers(), of.line_ranges),
                                 std::min(most, kernel::fewest_column_ranges(cols)), most);
-  if (p.on().worker_bytes > 0) {
+  if (p.machine().worker_bytes > 0) {
     // Where a worker has little memory, tiles are about square: they need the least of a and b.
     const auto square = int(std::lround(std::sqrt(double(p.workers()) * double(cols) / double(rows))));
     const int possible = kernel::right::regroups ? column_groups : most;
@@ -13303,7 +13305,7 @@ TESSERA_COLD void lower(
                         amx::template fits<exchanged_block, simd::native> &&
                         (Block::rows > 4 || Block::cols > 4);
   with_engine<left, right, engine::pairs, fits ? engine::amx : engine::fma>(
-      p.on(), [&]<engine By>(engine_constant<By>) {
+      p.machine(), [&]<engine By>(engine_constant<By>) {
         using read_left = sampled_element<By, left, A>;
         using read_right = sampled_element<By, right, B>;
         using types = kernels::sampled_types<read_left, read_right, By>;
@@ -16185,7 +16187,7 @@ TESSERA_COLD void describe_nm_product(product_operands<Types, Tree> const& of, t
 
 /// y = tree(W·x)
 template <class Types, class Shape, class Tree> struct nm_product_body {
-  using kernel = kernels::nm_product<simd::native, Types, Shape, on_tile<Tree>>;
+  using kernel = kernels::nm_product<simd::native, Types, Shape, addressed_tree<Tree>>;
   using W = typename Types::weight;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
@@ -16254,7 +16256,7 @@ template <class T, class W, class Shape> struct nm_columns_body {
 template <class Types, class Shape, class Tree> struct nm_transposed_body {
   using T = typename Types::accumulator;
   using W = typename Types::weight;
-  using kernel = kernels::ordered_product<simd::native, Types, on_tile<Tree>>;
+  using kernel = kernels::ordered_product<simd::native, Types, addressed_tree<Tree>>;
   using Y = typename Types::result;
   product_operands<Types, Tree> of;
   nm_columns_body<T, W, Shape> columns;
@@ -21162,7 +21164,7 @@ class graph {
     std::vector<vertex> vertices;
   };
 
-  explicit graph(target on) : on_(std::move(on)) { on_.check(); }
+  explicit graph(ipu::target on) : on_(std::move(on)) { on_.check(); }
 
   /// A variable of `size` elements T, not yet mapped to tiles.
   template <class T>
@@ -21220,7 +21222,7 @@ class graph {
   void add_vertex(compute_set to, int tile, codelet const& code, std::vector<field> fields,
                   runs_on by = runs_on::tile, double multiplies = 0);
 
-  target const& on() const { return on_; }
+  ipu::target const& target() const { return on_; }
   std::vector<variable> const& variables() const { return variables_; }
   variable const& at(slice s) const { return variables_[std::size_t(s.variable)]; }
   std::vector<set_of_vertices> const& sets() const { return sets_; }
@@ -21228,7 +21230,7 @@ class graph {
  private:
   variable& own(slice s) { return variables_[std::size_t(s.variable)]; }
 
-  target on_;
+  ipu::target on_;
   std::vector<variable> variables_;
   std::vector<set_of_vertices> sets_;
   std::vector<initial_bytes> initial_;
@@ -21537,7 +21539,7 @@ struct memory_layout {
 class memory_planner {
  public:
   explicit memory_planner(graph const& of) : graph_(of), touched_(of.variables().size()) {
-    layout_.by_kind.resize(std::size_t(of.on().tiles));
+    layout_.by_kind.resize(std::size_t(of.target().tiles));
   }
 
   std::int64_t next_time() { return time_++; }
@@ -21618,7 +21620,7 @@ TESSERA_BODY memory_layout memory_planner::place() {
 }
 
 TESSERA_BODY void memory_planner::place_items() {
-  const auto tiles = std::size_t(graph_.on().tiles);
+  const auto tiles = std::size_t(graph_.target().tiles);
   layout_.bytes.assign(tiles, 0);
   std::vector<std::vector<int>> of_tile(tiles);
   for (std::size_t i = 0; i < layout_.items.size(); ++i)
@@ -21657,7 +21659,7 @@ TESSERA_BODY void memory_planner::place_items() {
 }
 
 TESSERA_BODY void memory_planner::measure() {
-  const auto tiles = std::size_t(graph_.on().tiles), times = std::size_t(time_ + 1);
+  const auto tiles = std::size_t(graph_.target().tiles), times = std::size_t(time_ + 1);
   std::vector<std::int64_t> all(times + 1);
   std::vector<std::vector<memory_layout::item const*>> of_tile(tiles);
   for (auto const& i : layout_.items) {
@@ -22071,7 +22073,7 @@ class engine {
     s.name = set.name, s.estimated = set.estimated;
     s.exchange_before = "exchange for " + s.name, s.exchange_behind = "exchange behind " + s.name;
     detail::refuse_races(graph_, set);
-    s.vertices_of_tile.resize(std::size_t(graph_.on().tiles));
+    s.vertices_of_tile.resize(std::size_t(graph_.target().tiles));
     s.fields.resize(set.vertices.size());
     for (std::size_t n = 0; n < set.vertices.size(); ++n) {
       vertex const& v = set.vertices[n];
@@ -22081,7 +22083,7 @@ class engine {
         throw option_error(message("[ipu::engine] a vertex of \"", set.name, "\" has ", v.fields.size(),
                                    " fields: ", most_fields, " are possible"));
       s.fields[n].resize(v.fields.size());
-      planner.add_state(v.tile, graph_.on().vertex_bytes + 8 * std::int64_t(v.fields.size()));
+      planner.add_state(v.tile, graph_.target().vertex_bytes + 8 * std::int64_t(v.fields.size()));
       for (std::size_t k = 0; k < v.fields.size(); ++k) {
         field const& f = v.fields[k];
         std::vector<piece> pieces;
@@ -22157,8 +22159,8 @@ class engine {
         after.push_back({m.place.tile, m.tile, here, place_of(m.place), m.place.bytes});
     }
     s.moves = {};
-    s.before = schedule_exchange(graph_.on(), std::move(before));
-    s.after = schedule_exchange(graph_.on(), std::move(after));
+    s.before = schedule_exchange(graph_.target(), std::move(before));
+    s.after = schedule_exchange(graph_.target(), std::move(after));
   }
 
   void charge_exchange_code(overflow too_much) {
@@ -22166,8 +22168,8 @@ class engine {
       for (exchange_schedule const* e : {&s.before, &s.after})
         for (std::size_t t = 0; t < e->messages_by_tile.size(); ++t)
           plan_.by_kind[t][std::size_t(storage::exchange_code)] +=
-              e->messages_by_tile[t] * graph_.on().exchange_message_bytes;
-    plan_.require_fit(graph_.on(), too_much, [&](std::int64_t time) {
+              e->messages_by_tile[t] * graph_.target().exchange_message_bytes;
+    plan_.require_fit(graph_.target(), too_much, [&](std::int64_t time) {
       for (auto const& [node, s] : steps_)
         for (std::int64_t t : s.times)
           if (t == time) return s.name;
@@ -22181,7 +22183,7 @@ class engine {
   std::int32_t flag(slice s) {
     std::int32_t value = 0;
     host_access(s, &value, 1, sizeof value, false);
-    recorder_.step("read a flag", activity::sync, graph_.on().sync_cycles);
+    recorder_.step("read a flag", activity::sync, graph_.target().sync_cycles);
     return value;
   }
 
@@ -22190,20 +22192,20 @@ class engine {
     auto const& set = graph_.sets()[std::size_t(p->set.number)];
     move(s.before, s.exchange_before);
     step_record& now = recorder_.step(s.name, activity::compute);
-    now.by_tile.assign(std::size_t(graph_.on().tiles), 0);
+    now.by_tile.assign(std::size_t(graph_.target().tiles), 0);
     now.multiplies = s.multiplies, now.estimated = s.estimated;
     const auto body = [&](int tile) {
       if (!s.vertices_of_tile[std::size_t(tile)].empty())
         now.by_tile[std::size_t(tile)] = std::uint32_t(run_tile(set, s, tile));
     };
-    pool_.run(graph_.on().tiles, body);
+    pool_.run(graph_.target().tiles, body);
     for (std::uint32_t c : now.by_tile) now.cycles = std::max<std::int64_t>(now.cycles, c);
     recorder_.live(plan_.live_at(s.times[0]));
     move(s.after, s.exchange_behind);
   }
 
   std::int64_t run_tile(graph::set_of_vertices const& set, step const& s, int tile) {
-    target const& on = graph_.on();
+    target const& on = graph_.target();
     std::byte* const memory = memory_[std::size_t(tile)].data();
     std::int64_t cycles = on.launch_cycles;
     std::array<std::int64_t, target::most_workers> all_workers{};
@@ -22232,8 +22234,8 @@ class engine {
                     memory_[std::size_t(t.from)].data() + t.from_offset, std::size_t(t.bytes));
       }
     };
-    pool_.run(graph_.on().tiles, body);
-    if (e.waits()) recorder_.step("sync", activity::sync, graph_.on().sync_cycles);
+    pool_.run(graph_.target().tiles, body);
+    if (e.waits()) recorder_.step("sync", activity::sync, graph_.target().sync_cycles);
     step_record& now = recorder_.step(name, activity::exchange, e.cycles);
     now.by_tile = e.cycles_by_tile, now.bytes = e.bytes;
     recorder_.live_up_to_exchange();
@@ -22280,10 +22282,10 @@ TESSERA_BODY engine::engine(graph of, program runs, int threads, overflow too_mu
   plan_ = planner.place();
   for (auto& [node, s] : steps_) fix(s);
   charge_exchange_code(too_much);
-  memory_.reserve(std::size_t(graph_.on().tiles));
+  memory_.reserve(std::size_t(graph_.target().tiles));
   for (std::int64_t bytes : plan_.bytes) memory_.emplace_back(aligned_array<std::byte>(std::size_t(bytes)));
   for (auto const& [s, bytes] : graph_.initial()) touch(s, const_cast<std::byte*>(bytes.data()), true);
-  recorder_ = {graph_.on(), plan_};
+  recorder_ = {graph_.target(), plan_};
 }
 
 TESSERA_BODY void engine::run(program const& p) {
@@ -22407,7 +22409,7 @@ template <element T> class block_softmax {
       std::vector<field> fields;
       for (slice const& s : operands) fields.push_back(in(s.part(first * area, (first + count) * area)));
       fields.push_back(out(to.part(first * area, (first + count) * area)));
-      g.add_vertex(set, i % g.on().tiles, code, std::move(fields));
+      g.add_vertex(set, i % g.target().tiles, code, std::move(fields));
     }
     return execute(set);
   }
@@ -22944,7 +22946,7 @@ class bucket_travel {
   bucket_travel(graph& g, dynamic_plan plan, std::string name)
       : plan_(std::move(plan)),
         name_(std::move(name)),
-        tile_(int(std::min<std::int64_t>(plan_.tiles(), g.on().tiles - 1))),
+        tile_(int(std::min<std::int64_t>(plan_.tiles(), g.target().tiles - 1))),
         steps_(g.add_variable<std::int32_t>(name_ + ": steps of travel", 1)),
         state_(g.add_variable<std::int32_t>(name_ + ": travel",
                                             std::int64_t(sizeof(travel_state) / sizeof(std::int32_t)))) {
@@ -23727,7 +23729,7 @@ template <element T> class dense_product {
   struct part {  // of W
     std::int64_t group, serial, pm, pk;
     range rows, inner;
-    slice of(slice all) const { return all.part(begin, begin + rows.size() * inner.size()); }
+    slice values_in(slice all) const { return all.part(begin, begin + rows.size() * inner.size()); }
     std::int64_t begin;  // among the values
   };
 
@@ -23769,7 +23771,7 @@ template <element T> class dense_product {
   /// Each part of W is shared by the tiles of all parts of n.
   void map_weights(graph& g, slice all) const {
     for_each_part_of_weights([&](part const& p) {
-      const slice whole = p.of(all);
+      const slice whole = p.values_in(all);
       for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
         const range own = part_of(whole.size(), plan_.n_parts, pn);
         g.map(whole.part(own.first, own.last), tile(p.group, p.pm, p.pk, pn));
@@ -23813,7 +23815,7 @@ template <element T> class dense_product {
       const compute_set set = g.add_compute_set(name_ + ": multiply"),
                         reduce = g.add_compute_set(name_ + ": reduce");
       std::vector<std::vector<slice>> sums(
-          std::size_t(g.on().tiles));  // by the first of the tiles that add up
+          std::size_t(g.target().tiles));  // by the first of the tiles that add up
       for (part const& p : parts)
         for (std::int64_t pn = 0; pn < plan_.n_parts; ++pn) {
           const range columns = columns_of(pn);
@@ -23857,8 +23859,8 @@ template <element T> class dense_product {
       detail::multiply_dense(f.in<T>(0), f.in<T>(1), f.out<Sum>(2), std::size_t(depth), std::size_t(columns));
       return multiply_cycles(on, by, rows, depth, columns, precision_of<T>, partials);
     });
-    g.add_vertex(set, here, code, {in(p.of(weights)), in(std::move(rows_of_x)), out(own)}, runs_on::tile,
-                 double(rows) * double(depth) * double(columns));
+    g.add_vertex(set, here, code, {in(p.values_in(weights)), in(std::move(rows_of_x)), out(own)},
+                 runs_on::tile, double(rows) * double(depth) * double(columns));
   }
   /// A tile adds its share of the partial sums of all parts of k, in order, in float.
   template <class Sum>
@@ -24061,7 +24063,7 @@ void add_sum(graph& g, compute_set set, std::vector<slice> const& from, slice to
            loops * codelets::static_reduce_loop(std::int64_t(depth), precision_of<In>, precision_of<Out>);
   });
   g.for_each_interval(to, [&](std::size_t i, std::int64_t first, std::int64_t last) {
-    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.on().workers)), wide);
+    const std::int64_t each = round_up(ceil_div(last - first, std::int64_t(g.target().workers)), wide);
     for (std::int64_t begin = first; begin < last; begin += each) {
       const std::int64_t end = std::min(last, begin + each);
       std::vector<slice> parts;
@@ -26279,7 +26281,8 @@ class machine {
   /// Throws option_error for a target that cannot be.
   ///   threads    of this computer; the host has one for each of its tiles instead
   ///   too_much   whether a run that does not fit throws memory_error before anything is computed
-  explicit machine(target on, int threads = exec::available_threads(), overflow too_much = overflow::refused);
+  explicit machine(ipu::target on, int threads = exec::available_threads(),
+                   overflow too_much = overflow::refused);
 
   // ---- an executor for contexts ----
 
@@ -26297,7 +26300,7 @@ class machine {
   void clear_report();
   /// Forgets everything.
   void forget();
-  target const& on() const { return on_; }
+  ipu::target const& target() const { return on_; }
 
  private:
   using charged = detail::charged;
@@ -26325,7 +26328,7 @@ class machine {
 
   static constexpr std::size_t most_detailed_steps = 8192;
 
-  target on_;
+  ipu::target on_;
   overflow too_much_;
   exec::thread_pool pool_;
   exec::index_ranges ranges_;
@@ -26347,7 +26350,7 @@ TESSERA_BODY target host(int threads) {
   return t;
 }
 
-TESSERA_BODY machine::machine(target on, int threads, overflow too_much)
+TESSERA_BODY machine::machine(ipu::target on, int threads, overflow too_much)
     : on_(std::move(on)),
       too_much_(too_much),
       pool_(on_.measured ? on_.tiles : threads),
@@ -27295,7 +27298,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 template <class T> struct key_sums {
   T* first;
   std::int64_t stride, panels;
-  T* of(std::int64_t panel) const { return first + panel % panels * stride; }
+  T* of_panel(std::int64_t panel) const { return first + panel % panels * stride; }
 };
 
 template <class E, class Score = plain_scores>
@@ -27379,14 +27382,14 @@ struct attention_backward_panel {
           [&](int key, int lane) { return ds[place_in_panel<P>(key, lane)]; });
       start = onto::result;
       transpose(p, transposed, keys);
-      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of(panel),
+      key_product::run(unit, visible_dy.finite() + first, transposed + first * lanes, a.dv.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_dy.add_hidden(a.dv.of(panel), a.head_size, sees,
+      visible_dy.add_hidden(a.dv.of_panel(panel), a.head_size, sees,
                             [&](int lane, int key) { return p[place_in_panel<P>(key, lane)]; });
       transpose(ds, transposed, keys);
-      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of(panel),
+      key_product::run(unit, visible_q.finite() + first, transposed + first * lanes, a.dk.of_panel(panel),
                        a.head_size, last - first, onto::result, soon, keys.diagonal(first));
-      visible_q.add_hidden(a.dk.of(panel), a.head_size, sees,
+      visible_q.add_hidden(a.dk.of_panel(panel), a.head_size, sees,
                            [&](int lane, int key) { return ds[place_in_panel<P>(key, lane)]; });
     }
     if (start == onto::nothing) std::fill_n(dq, a.head_size * panel_tokens, T(0));
@@ -29609,7 +29612,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_statement {
     s.tiles = int(shape.heads.queries * y->panels());
     const operand scratch =
         p.worker_memory(std::size_t(kernels::attention_scratch<T>(shape.head_size())) * sizeof(sum));
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_body<T, By, Score>{shape, y, log_sums, scratch});
     });
@@ -29667,14 +29670,14 @@ template <class T, engine By, class Score> struct attention_backward_body {
       for (; complete < panel; ++complete)
         for (int part = 0; part < 2; ++part)
           simd::store_narrowed<simd::native>(
-              sums[part].of(complete), size,
+              sums[part].of_panel(complete), size,
               dqkv->panel(complete) + rows[std::size_t(1 + part)] * panel_tokens);
     };
     for (std::int64_t panel = panels.first; panel < panels.last; ++panel) {
       const panel_range seen = panels_of_sequences(*shape.layout, panel);
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
-        for (auto const& part : sums) std::fill_n(part.of(begun), size * panel_tokens, sum(0));
+        for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
       const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
@@ -29760,7 +29763,7 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
       rows.touches = footprint::everything;
       s.writes(rows);
     }
-    with_attention_engine<T>(p.on(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
+    with_attention_engine<T>(p.machine(), shape.head_size(), [&]<engine By>(engine_constant<By>) {
       s.around = around_products<By>;
       p.add(s, attention_backward_body<T, By, Score>{shape, y, log_sums, dy, dqkv, scratch, rows});
     });
@@ -31705,7 +31708,7 @@ template <class T, class Block> struct tiled_rows {
   }
   range lines(tile const& t) const { return index.lines_of_part(int(t.index), tiles); }
   /// The stored values of the tile.
-  std::span<T const> of(tile const& t) const {
+  std::span<T const> values_of(tile const& t) const {
     const range l = lines(t);
     return {t.address<T const>(values, 0) + index.blocks_before(l.first) * Block::elements,
             std::size_t(index.blocks(l.first, l.last) * Block::elements)};
@@ -31722,14 +31725,14 @@ template <class T, class Block> struct amax_body {
 
   void compute(tile const& t) const noexcept {
     std::uint32_t most = 0;
-    for (const T value : from.of(t))
+    for (const T value : from.values_of(t))
       most = std::max(most, std::bit_cast<std::uint32_t>(float(value)) & 0x7fffffffu);
     *t.address<std::uint32_t>(to) = most;
   }
   void describe(tile const& t, task_description& d) const {
     from.describe(t, d);
     d.write({to.owner, to.at + to.stride * std::size_t(t.index), sizeof(std::uint32_t)});
-    d.operations += std::int64_t(from.of(t).size());
+    d.operations += std::int64_t(from.values_of(t).size());
   }
 };
 
@@ -31740,7 +31743,7 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
   Of number_of;
 
   void compute(tile const& t) const noexcept {
-    T const* value = from.of(t).data();
+    T const* value = from.values_of(t).data();
     const range l = from.lines(t);
     Number* const y = t.address<Number>(to, 0);
     for (std::int64_t slot = from.index.blocks_before(l.first); slot < from.index.blocks_before(l.last);
@@ -31750,7 +31753,7 @@ template <class Number, class T, class Block, class Of> struct block_numbers_bod
   void describe(tile const& t, task_description& d) const {
     from.describe(t, d);
     d.write(blocks_of_lines(to, from.index, from.lines(t), std::int64_t(sizeof(Number))));
-    d.operations += std::int64_t(from.of(t).size());
+    d.operations += std::int64_t(from.values_of(t).size());
   }
 };
 template <class Number, class T, class Block, class Of> struct TESSERA_STATEMENT block_numbers {
