@@ -212,7 +212,8 @@ struct changing {
 template <class Optimizer, class Policy> void check_settings(Optimizer const& by, Policy const& patterns) {
   const scratch_folder scratch;
   toy::model<float> model;
-  const train::training saved(model, by, patterns);
+  const train::turnover replacing{.values = 0.5};
+  const train::training saved(model, by, patterns, replacing);
   train::save(saved, scratch / "c", {});
   const train::checkpoint from(scratch / "c");
   const auto check = [&](auto const& one, char const* owner, auto make) {
@@ -233,9 +234,13 @@ template <class Optimizer, class Policy> void check_settings(Optimizer const& by
       CHECK_NOTHROW(train::resume(training, from, train::other_settings::allowed));
     }
   };
-  check(by, "optimizer", [&](Optimizer const& other) { return train::training(model, other, patterns); });
-  check(patterns, "policy", [&](Policy const& other) { return train::training(model, by, other); });
-  train::training same(model, by, patterns);
+  check(by, "optimizer",
+        [&](Optimizer const& other) { return train::training(model, other, patterns, replacing); });
+  check(patterns, "policy",
+        [&](Policy const& other) { return train::training(model, by, other, replacing); });
+  check(replacing, "turnover",
+        [&](train::turnover const& other) { return train::training(model, by, patterns, other); });
+  train::training same(model, by, patterns, replacing);
   CHECK_NOTHROW(train::resume(same, from));
 }
 
