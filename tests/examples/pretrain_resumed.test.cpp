@@ -163,6 +163,22 @@ TEST_CASE("pretrain: settings and checkpoints that were changed from outside are
   CHECK(contains(result, "state.program.record.variant should be \"dense\""));
 }
 
+TEST_CASE("pretrain: a run that is older than --newborn goes on with moments of zero, and says so") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("whole", "--only sparse --newborn zero")).code == 0);
+  REQUIRE(shell(here.pretrain("a", "--only sparse --newborn zero --until-tokens 640")).code == 0);
+  const std::string path = here.in("runs/a/settings.json"), newborn = "\"newborn\": \"zero\",";
+  std::string settings = contents(path);
+  const std::size_t at = settings.find(newborn);
+  REQUIRE(at != settings.npos);
+  put(path, settings.erase(at, newborn.size()));
+  const outcome resumed = shell(here.resume("a", "--until-tokens 0"));
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed, "The run is older than --newborn, and goes on as with --newborn zero."));
+  const std::string last = "/sparse/step-00000060";
+  CHECK(same_tensors(here.in("runs/whole") + last, here.in("runs/a") + last));
+}
+
 TEST_CASE("pretrain: only the same run on the same text is resumed") {
   const workplace here, elsewhere("cube");
   const std::string stop = "--until-tokens 640";  // after ten of the steps

@@ -52,7 +52,11 @@ settings settings_to_resume(string_list const& arguments, std::string const& fol
   const std::string path = folder + "/settings.json";
   if (!std::filesystem::exists(path))
     refuse("--resume", folder + " is not the folder of a run: it has no settings.json");
-  return resumed_settings(stored_settings(tessera::io::read_json(path), path), arguments);
+  const tessera::io::json stored = tessera::io::read_json(path);
+  settings const s = resumed_settings(settings_of_run(stored, path), arguments);
+  if (!stored.find("newborn") && !s.static_pattern && s.only != "dense" && s.optimizer == "adamw")
+    print("The run is older than --newborn, and goes on as with --newborn zero.\n");
+  return s;
 }
 
 bool has_checkpoint(std::filesystem::path const& run, std::string const& name) {

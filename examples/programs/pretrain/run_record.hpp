@@ -272,7 +272,7 @@ inline tessera::io::json_place program_of(train::checkpoint const& from, std::st
 }
 
 inline run_origin read_origin(tessera::io::json_place const& at, std::string const& document) {
-  const settings asked = stored_settings(at.at("settings").value(), document);
+  const settings asked = settings_of_run(at.at("settings").value(), document);
   return {asked, vocabulary::from_json(level_of(asked), at.at("symbols")),
           at.at("text_hash").as_integer<std::uint64_t>()};
 }

@@ -334,4 +334,11 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
   return s;
 }
 
+/// The settings that a run stored. An older one had not all of them: its new blocks begin with zeros.
+inline settings settings_of_run(tessera::io::json const& object, std::string const& document) {
+  settings s = stored_settings(object, document);
+  if (!object.find("newborn")) s.newborn = "zero";
+  return s;
+}
+
 }  // namespace pretrain
