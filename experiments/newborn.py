@@ -24,6 +24,12 @@ OTHERS = {
     "mean, random values of half the size": [*TENTH_AND_MEAN, "--newborn-values", "0.5"],
     "mean, 320 updates": [*TENTH_AND_MEAN, "--updates", "320"],
     "mean, 20 updates": [*TENTH_AND_MEAN, "--updates", "20"],
+    "mean, 5 updates": [*TENTH_AND_MEAN, "--updates", "5"],
+    "mean, 1280 updates": [*TENTH_AND_MEAN, "--updates", "1280"],
+    # The dense rate of 0.001, times the density (as SMET scales it), as it is, and divided by the density.
+    "mean, rate of 0.0001": [*TENTH_AND_MEAN, "--sparse-lr", "1e-4"],
+    "mean, rate of 0.001": [*TENTH_AND_MEAN, "--sparse-lr", "1e-3"],
+    "mean, rate of 0.01": [*TENTH_AND_MEAN, "--sparse-lr", "1e-2"],
     "mean, RigL": [*TENTH_AND_MEAN, "--policy", "rigl"],
     "zero, RigL": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "rigl"],
     "mean, SET": [*TENTH_AND_MEAN, "--policy", "set"],
@@ -52,8 +58,9 @@ def run_name(block, name, seed):
 
 def arguments(block, options, seed, quick):
     moves = [] if "--static" in options or "--updates" in options else ["--updates", "4" if quick else str(UPDATES)]
+    rate = [] if "--sparse-lr" in options else ["--sparse-lr", str(RATE)]
     steps = 20 if quick else STEPS
-    return [*bert.model_arguments("tiny", quick), "--only", "sparse", "--density", "0.1", "--sparse-lr", str(RATE),
+    return [*bert.model_arguments("tiny", quick), "--only", "sparse", "--density", "0.1", *rate,
             "--block", str(block), *options, *moves, "--threads", "1", "--seed", str(seed), "--steps", str(steps),
             "--eval-every", str(max(1, steps // 20))]
 
