@@ -239,9 +239,13 @@ TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place co
   const auto is_new = [](std::string const& key) {
     return key == "optimizer.newborn" || key == "optimizer.newborn_warmup" || key.starts_with("turnover.");
   };
+  const auto is_off = [](io::json_member const& each) {
+    auto const* const whole = each.value.get_if<std::int64_t>();
+    auto const* const real = each.value.get_if<double>();
+    return each.key == "turnover.seed" || (whole && *whole == 0) || (real && *real == 0);
+  };
   std::erase_if(all, [&](io::json_member const& each) {
-    return is_new(each.key) && !written.contains(each.key) &&
-           (each.key == "turnover.seed" || each.value == io::json(std::int64_t(0)));
+    return is_new(each.key) && !written.contains(each.key) && is_off(each);
   });
 }
 
