@@ -40272,7 +40272,7 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
                               optimizer->parameters.size(), " parameters, but the model has ", model.size(),
                               ": initial_state makes one"));
   std::vector<pattern> patterns;
-  std::set<std::string> expected, equal;  // older files have masters of float parameters, their equals
+  std::set<std::string> expected, others;  // older files have masters of float parameters, some have births
   const bool any_narrow =
       std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); });
   const auto check_tensor = [&](std::string const& name, any_tensor const& tensor) -> pattern const* {
@@ -40292,18 +40292,20 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
     if (optimizer)
       for (state_array const& array : optimizer->parameters[i]) {
         const std::string in_file = names[i] + "." + array.name;
+        if (array.begins == in_new_blocks::count && !tensors_.contains(in_file)) continue;  // all are old
         expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
         expected.insert(in_file);
       }
+    if (optimizer && tensors_.contains(names[i] + ".born")) others.insert(names[i] + ".born");
     if (const std::string master = names[i] + ".master";
         any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
       expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
-      equal.insert(master);
+      others.insert(master);
     }
   }
   for (std::size_t i = 0; i < frozen.size(); ++i) check_tensor(frozen[i], model.frozen()[i].tensor);
   for (auto const& [name, tensor] : tensors_.tensors())
-    if (optimizer && !expected.contains(name) && !equal.contains(name))
+    if (optimizer && !expected.contains(name) && !others.contains(name))
       tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
                             expected.size(), ": ", io::in_quotes(name), " is none of them"));
   return patterns;
@@ -40378,6 +40380,7 @@ TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& pa
     if (optimizer)
       for (state_array& array : optimizer->parameters[i]) {
         array.reset(parameter_sizes::of(tensor));
+        if (array.begins == in_new_blocks::count && !tensors_.contains(names[i] + "." + array.name)) continue;
         read(names[i] + "." + array.name, tensor, *array.element,
              detail::shape_in_file(array, tensor, stored), array.bytes.span(),
              array.per == state_per::element && stored && stored->is_dense());
@@ -41026,9 +41029,13 @@ TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place co
   const auto is_new = [](std::string const& key) {
     return key == "optimizer.newborn" || key == "optimizer.newborn_warmup" || key.starts_with("turnover.");
   };
+  const auto is_off = [](io::json_member const& each) {
+    auto const* const whole = each.value.get_if<std::int64_t>();
+    auto const* const real = each.value.get_if<double>();
+    return each.key == "turnover.seed" || (whole && *whole == 0) || (real && *real == 0);
+  };
   std::erase_if(all, [&](io::json_member const& each) {
-    return is_new(each.key) && !written.contains(each.key) &&
-           (each.key == "turnover.seed" || each.value == io::json(std::int64_t(0)));
+    return is_new(each.key) && !written.contains(each.key) && is_off(each);
   });
 }
 
