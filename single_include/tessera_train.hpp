@@ -38934,6 +38934,8 @@ struct turnover {
   }
   /// Throws option_error for settings that make no sense.
   void check() const;
+  /// Whether blocks are pruned by their norms alone.
+  bool by_norm_alone() const { return grace == 0 && score == prune_score::norm; }
   /// Whether the optimizer's state tells when a block grew.
   bool knows_age() const { return grace > 0 || score == prune_score::norm_by_age; }
 };
@@ -39134,8 +39136,8 @@ TESSERA_BODY state_array const* matrix_at_update::array(std::string_view name) c
 }
 
 TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind) const {
-  if (!replacing.knows_age() && replacing.score == prune_score::norm) return weight.block_norms(kind);
-  std::vector<double> scores, born;
+  if (replacing.by_norm_alone()) return weight.block_norms(kind);
+  std::vector<double> scores;
   if (replacing.score == prune_score::momentum) {
     state_array const* moment = array("first_moment");
     if (!moment) moment = array("momentum");
@@ -39154,7 +39156,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
   if (!births)
     throw option_error(
         "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
-  born.resize(std::size_t(births->size()));
+  std::vector<double> born(std::size_t(births->size()));
   births->element->to_double(births->bytes.data(), births->size(), born.data());
   double greatest = 0;
   for (const double score : scores)
@@ -39169,8 +39171,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
 }
 
 TESSERA_BODY std::vector<char> matrix_at_update::weakest_blocks(std::int64_t count, block_norm kind) const {
-  if (!replacing.knows_age() && replacing.score == prune_score::norm)
-    return weight.weakest_blocks(count, kind);
+  if (replacing.by_norm_alone()) return weight.weakest_blocks(count, kind);
   return weakest(std::span<double const>(block_scores(kind)), count);
 }
 

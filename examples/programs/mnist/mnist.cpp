@@ -104,12 +104,12 @@ programs::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
   if (s.policy == "snfs")
     return {
         train::sparse_momentum{.interval = interval, .steps = steps, .fraction = s.fraction, .falls = falls}};
-  if (s.policy == "rigl" || s.policy == "itop") {
-    train::rigl by_gradient = train::rigl::in_time(interval, steps);
-    if (s.policy == "rigl") by_gradient.until = train::rigl().until;
-    by_gradient.fraction = s.fraction, by_gradient.falls = falls;
-    return {by_gradient};
-  }
+  if (s.policy == "rigl" || s.policy == "itop")
+    return {train::rigl{.interval = interval,
+                        .steps = steps,
+                        .fraction = s.fraction,
+                        .until = s.policy == "itop" ? 1 : train::rigl().until,
+                        .falls = falls}};
   if (s.policy == "deep-r")
     return {
         train::deep_rewiring{.interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed}};

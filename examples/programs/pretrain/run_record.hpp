@@ -120,14 +120,13 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   if (s.policy == "gradual")
     return {
         train::gradual_pruning{interval, 0, tessera::ceil_div<std::int64_t>(3 * steps, 4), s.density, norm}};
-  if (s.policy == "rigl")
-    return {train::rigl{
-        .interval = interval, .steps = steps, .fraction = s.prune_fraction, .norm = norm, .falls = falls}};
-  if (s.policy == "itop") {
-    train::rigl itop = train::rigl::in_time(interval, steps);
-    itop.fraction = s.prune_fraction, itop.norm = norm, itop.falls = falls;
-    return {itop};
-  }
+  if (s.policy == "rigl" || s.policy == "itop")
+    return {train::rigl{.interval = interval,
+                        .steps = steps,
+                        .fraction = s.prune_fraction,
+                        .until = s.policy == "itop" ? 1 : train::rigl().until,
+                        .norm = norm,
+                        .falls = falls}};
   return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
 }
 

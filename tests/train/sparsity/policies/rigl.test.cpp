@@ -45,6 +45,14 @@ TEST_CASE("rigl: updates come every so many steps until three quarters of the ru
   CHECK(!rigl{.interval = 0, .steps = 80}.due(10));
 }
 
+TEST_CASE("rigl: in time, half of the blocks are replaced at first, and updates go on until the end") {
+  const train::rigl itop = train::rigl::in_time(3, 12);
+  CHECK(itop.due(9));
+  CHECK(!train::rigl{.interval = 3, .steps = 12}.due(9));
+  CHECK(!itop.due(12));
+  CHECK(itop.count(random_pattern(10, 10, 0.2, 1), 0) == 10);
+}
+
 TEST_CASE("rigl: the count falls along a cosine to the end of the updates and is rounded down") {
   const pattern stored = random_pattern(64, 64, 0.1, random_stream(1, random_purpose::test));
   REQUIRE(stored.blocks() == 410);
