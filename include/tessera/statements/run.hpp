@@ -7,15 +7,19 @@
 #include <utility>
 
 #include <tessera/core/config.hpp>
-#include <tessera/eval/assignment.hpp>
 #include <tessera/eval/elementwise.hpp>
 #include <tessera/eval/matrix_product.hpp>
+#include <tessera/eval/operands.hpp>
 #include <tessera/eval/plan.hpp>
 #include <tessera/eval/product.hpp>
 #include <tessera/eval/reduction.hpp>
 #include <tessera/eval/sampled.hpp>
 #include <tessera/eval/token_rows.hpp>
+#include <tessera/expr/statement.hpp>
 #include <tessera/statements/concatenation.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/panel_slice.hpp>
+#include <tessera/tensor/vectors.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -24,6 +28,22 @@ template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
 namespace eval {
+
+/// activation = expression, or token_vector = expression: argument-dependent lookup of lower_to(plan,
+/// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
+/// namespace.
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
+  panel_slice<T> const& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
 
 /// Adds the steps of a statement to a plan. A statement that is no assignment has a member `lower`. Each kind
 /// of assignment has an overload of `lower` in its file, which may be a user's.
