@@ -9,7 +9,7 @@ import bert
 TITLE = "Patterns that move: what newborn blocks need"
 PROGRAM = "pretrain"
 STEPS, UPDATES, RATE = 8000, 80, 4e-3
-BLOCKS = (16, 4, 8, 1)
+BLOCKS = (8, 4, 1, 16)
 SHARES = {"half": "0.5", "a tenth": "0.1"}
 MOMENTS = ("zero", "mean", "age", "smet")
 # Beside the second moment of the blocks that stay and a tenth that is replaced.
@@ -39,6 +39,13 @@ OTHERS = {
 }
 SEEDS = 3
 OTHER_BLOCKS, OTHER_SEEDS = (16, 4), 1
+# The two best, beside a pattern that stays, for a larger model.
+MINI = {"static": ["--static"], "a tenth, zero": ["--prune-fraction", "0.1", "--newborn", "zero"],
+        "a tenth, mean": TENTH_AND_MEAN}
+MINI_BLOCKS, MINI_SEEDS = (16, 4), 2
+# First what decides: a tenth replaced, and where newborn blocks begin; then what is replaced how often.
+EARLY = ["static", "a tenth, zero", "a tenth, mean", "a tenth, smet"]
+SECOND = [f"a tenth, {name}" for name in OTHERS if name.endswith("updates")]
 
 
 def options_of(block):
@@ -52,15 +59,15 @@ def options_of(block):
     return table
 
 
-def run_name(block, name, seed):
-    return f"{block}x{block}, {name}, seed {seed}"
+def run_name(block, name, seed, model="tiny"):
+    return f"{'Mini ' if model == 'mini' else ''}{block}x{block}, {name}, seed {seed}"
 
 
-def arguments(block, options, seed, quick):
+def arguments(block, options, seed, quick, model="tiny"):
     moves = [] if "--static" in options or "--updates" in options else ["--updates", "4" if quick else str(UPDATES)]
     rate = [] if "--sparse-lr" in options else ["--sparse-lr", str(RATE)]
     steps = 20 if quick else STEPS
-    return [*bert.model_arguments("tiny", quick), "--only", "sparse", "--density", "0.1", *rate,
+    return [*bert.model_arguments(model, quick), "--only", "sparse", "--density", "0.1", *rate,
             "--block", str(block), *options, *moves, "--threads", "1", "--seed", str(seed), "--steps", str(steps),
             "--eval-every", str(max(1, steps // 20))]
 
@@ -68,20 +75,16 @@ def arguments(block, options, seed, quick):
 def runs(quick):
     if quick:
         return {run_name(16, "half, mean", 1): arguments(16, options_of(16)["half, mean"], 1, True)}
-    table = {}
-    for seed in range(1, SEEDS + 1):
-        for blocks in ((16, 4), (8, 1)):
-            for block in blocks:
-                for name, options in options_of(block).items():
-                    if seed <= OTHER_SEEDS or name.removeprefix("a tenth, ") not in OTHERS:
-                        table[run_name(block, name, seed)] = arguments(block, options, seed, False)
-    order = {name: i for i, name in enumerate(table)}
-    # First what decides: one block replaced in a tenth, and where newborn blocks begin.
-    early = {"static", "a tenth, zero", "a tenth, mean", "a tenth, smet", "half, zero", "half, mean", "half, smet"}
-    def key(run):
-        name = run.split(", ", 1)[1].rsplit(", seed", 1)[0]
-        return (name not in early, order[run])
-    return {run: table[run] for run in sorted(table, key=key)}
+    tiny = [(block, name, options, seed) for seed in range(1, SEEDS + 1) for block in BLOCKS
+            for name, options in options_of(block).items()
+            if seed <= OTHER_SEEDS or name.removeprefix("a tenth, ") not in OTHERS]
+    early = [each for each in tiny if each[1] in EARLY]
+    second = [each for each in tiny if each[1] in SECOND]
+    rest = [each for each in tiny if each[1] not in EARLY + SECOND]
+    mini = [(block, name, options, seed, "mini") for seed in range(1, MINI_SEEDS + 1) for block in MINI_BLOCKS
+            for name, options in MINI.items()]
+    return {run_name(block, name, seed, *model): arguments(block, options, seed, False, *model)
+            for block, name, options, seed, *model in [*early, *mini, *second, *rest]}
 
 
 def of_contestant(results, block, name):

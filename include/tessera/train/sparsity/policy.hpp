@@ -204,12 +204,35 @@ inline double decay_after(std::int64_t done, double end, fraction_decay how = fr
   return (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
-/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
-/// are absent, since a matrix may be nearly dense.
-///   share   in [0, 1]
-inline std::int64_t replaced_share(pattern const& stored, double share) {
-  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
-                  absent_blocks(stored));
+/// The sum of decay_after over the updates until `done` steps, one every `interval` (Σ cos kx = sin(nx ÷ 2)
+/// cos((n + 1) x ÷ 2) ÷ sin(x ÷ 2)).
+inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end,
+                            fraction_decay how = fraction_decay::cosine) {
+  const auto updates = static_cast<double>(interval > 0 ? done / interval : 0);
+  if (!(end > 0) || how == fraction_decay::constant) return updates;
+  const double share = static_cast<double>(interval) / end;
+  if (how == fraction_decay::linear) {
+    const double falling = std::min(updates, std::floor(1 / share));
+    return falling - share * falling * (falling + 1) / 2;
+  }
+  const double half = std::numbers::pi * share / 2;
+  return (updates + std::sin(updates * half) * std::cos((updates + 1) * half) / std::sin(half)) / 2;
+}
+
+/// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
+/// as decay_after, and no more than are absent, since a matrix may be nearly dense. What rounding leaves over
+/// is carried to the next update: of six blocks a tenth is one block at three updates of five, where always
+/// one would tear out a sixth of the matrix each time, and always none would keep its pattern.
+///   fraction   in [0, 1]
+inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
+                                    std::int64_t interval, double end,
+                                    fraction_decay how = fraction_decay::cosine) {
+  const auto until = [&](std::int64_t steps) {
+    return std::llround(fraction * static_cast<double>(stored.blocks()) *
+                        sum_of_decays(steps, interval, end, how));
+  };
+  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0,
+                                  std::min(stored.blocks(), absent_blocks(stored)));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.

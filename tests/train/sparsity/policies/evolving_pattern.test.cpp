@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -41,21 +42,24 @@ TEST_CASE("evolving pattern: updates come every so many steps and never at the e
 }
 
 TEST_CASE("evolving pattern: the decay is half a cosine") {
-  const evolving_pattern policy{.interval = 1, .steps = 100};
   for (int done = 0; done <= 100; done += 10)
-    CHECK(std::abs(policy.decay(done) - std::pow(std::cos(std::numbers::pi * done / 200), 2)) <= 1e-12);
+    CHECK(std::abs(train::decay_after(done, 100) - std::pow(std::cos(std::numbers::pi * done / 200), 2)) <=
+          1e-12);
 }
 
 TEST_CASE("evolving pattern: the share falls along a line, or not at all, if that is asked for") {
   const pattern tenth = random_pattern(64, 64, 0.1, random_stream(1, random_purpose::test));
-  const auto counts = [&](train::fraction_decay falls) {
+  const auto shares = [&](train::fraction_decay falls) {
     const evolving_pattern policy{.interval = 1, .steps = 100, .fraction = 0.5, .falls = falls};
-    std::vector<std::int64_t> all;
-    for (const int done : {0, 25, 50, 99, 100, 120}) all.push_back(policy.count(tenth, done));
+    std::vector<double> all;
+    for (const int done : {1, 25, 50, 99}) all.push_back(double(policy.count(tenth, done)) / 205);
     return all;
   };
-  CHECK(counts(train::fraction_decay::constant) == std::vector<std::int64_t>(6, 205));
-  CHECK(counts(train::fraction_decay::linear) == std::vector<std::int64_t>{205, 154, 103, 3, 0, 0});
+  const auto near = [](std::vector<double> const& found, std::vector<double> const& wanted) {
+    return std::ranges::equal(found, wanted, [](double a, double b) { return std::abs(a - b) < 1.0 / 205; });
+  };
+  CHECK(near(shares(train::fraction_decay::constant), {1, 1, 1, 1}));
+  CHECK(near(shares(train::fraction_decay::linear), {0.99, 0.75, 0.5, 0.01}));
 }
 
 TEST_CASE("evolving pattern: the norm decides which blocks are pruned") {
@@ -74,19 +78,39 @@ TEST_CASE("evolving pattern: the norm decides which blocks are pruned") {
   CHECK(pruned(block_norm::max) == std::vector<char>{1, 0, 0});  // 1, 6, 3
 }
 
-TEST_CASE("evolving pattern: the count is rounded up twice and bounded by the absent blocks") {
-  const random_stream random(1, random_purpose::test);
-  const pattern tenth = random_pattern(64, 64, 0.1, random), most = random_pattern(10, 10, 0.9, random);
-  REQUIRE(tenth.blocks() == 410);
-  const evolving_pattern policy{.interval = 1, .steps = 100, .fraction = 0.3};
-  CHECK(policy.count(tenth, 0) == 123);
-  CHECK(policy.count(tenth, 50) == 62);  // ceil(61.5)
-  CHECK(policy.count(tenth, 75) == 19);  // ceil(123 * .1464…)
-  CHECK(policy.count(tenth, 100) == 0);
-  CHECK(evolving_pattern{.interval = 1, .steps = 100, .fraction = 0.101}.count(tenth, 0) ==
-        42);  // ceil(41.41)
-  CHECK(evolving_pattern{.interval = 1, .steps = 100, .fraction = 1}.count(most, 0) == 10);
-  CHECK(policy.count(pattern::dense(5, 5), 1) == 0);
+TEST_CASE("evolving pattern: what rounding leaves over is carried to the next update") {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const random_stream random(seed, random_purpose::test);
+    const auto interval = std::int64_t(1 + random.below(0, 9)), steps = interval + 200;
+    const auto falls = train::fraction_decay(random.below(1, 3));
+    const pattern stored = random_pattern(8, 8, 0.05 + 0.4 * random.uniform(2), random);
+    const evolving_pattern policy{
+        .interval = interval, .steps = steps, .fraction = random.uniform(3), .falls = falls};
+    double wanted = 0;  // by the shares of all updates so far
+    std::int64_t replaced = 0;
+    for (std::int64_t done = interval; done <= steps; done += interval) {
+      const double share =
+          policy.fraction * train::decay_after(done, double(steps), falls) * double(stored.blocks());
+      const std::int64_t count = policy.count(stored, done);
+      REQUIRE(std::abs(double(count) - share) < 1 + 1e-9);
+      wanted += share;
+      replaced += count;
+      REQUIRE(std::abs(double(replaced) - wanted) < 0.5 + 1e-9);
+    }
+  }
+  const pattern six = random_pattern(8, 8, 6.0 / 64, 1);
+  REQUIRE(six.blocks() == 6);
+  const evolving_pattern tenth{
+      .interval = 10, .steps = 100, .fraction = 0.1, .falls = train::fraction_decay::constant};
+  std::vector<std::int64_t> counts;
+  for (int done = 10; done <= 50; done += 10) counts.push_back(tenth.count(six, done));
+  CHECK(counts == std::vector<std::int64_t>{1, 0, 1, 0, 1});
+}
+
+TEST_CASE("evolving pattern: the count is bounded by the absent blocks") {
+  const pattern most = random_pattern(10, 10, 0.9, random_stream(1, random_purpose::test));
+  CHECK(evolving_pattern{.interval = 1, .steps = 100, .fraction = 1}.count(most, 1) == 10);
+  CHECK(evolving_pattern{.interval = 1, .steps = 100}.count(pattern::dense(5, 5), 1) == 0);
 }
 
 TEST_CASE("evolving pattern: exact counts and everything moves together in many random cases") {

@@ -51,8 +51,10 @@ struct deep_rewiring {
   }
   void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
-  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps),
+                           fraction_decay::constant);
+  }
   /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
   int sign(random_key matrix, std::int64_t place) const {
     const random_stream random(seed, random_purpose::signs, matrix);

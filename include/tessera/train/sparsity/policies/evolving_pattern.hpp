@@ -36,12 +36,8 @@ struct evolving_pattern {
   }
   void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The factor of `fraction` after `done` steps.
-  double decay(std::int64_t done) const { return decay_after(done, static_cast<double>(steps), falls); }
-  /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);

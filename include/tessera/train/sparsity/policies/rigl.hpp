@@ -50,10 +50,9 @@ struct rigl {
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
-  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
+  /// The authors' code rounds down, and if fewer blocks are absent, those just pruned grow again, as zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, end(), falls));
+    return replaced_blocks(stored, fraction, done, interval, end(), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);

@@ -35,9 +35,8 @@ struct sparse_evolutionary_training {
   }
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const;

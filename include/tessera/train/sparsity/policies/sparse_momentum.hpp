@@ -47,10 +47,8 @@ struct sparse_momentum {
   }
   void check() const;
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
-  /// code, since a matrix may have grown nearly dense.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);
