@@ -12,6 +12,7 @@ STEPS, UPDATES, RATE = 8000, 80, 4e-3
 BLOCKS = (8, 4, 1, 16)
 SHARES = {"half": "0.5", "a tenth": "0.1"}
 MOMENTS = ("zero", "mean", "age", "smet")
+RANDOM = ["--newborn-values", "1"]  # as large as those of the blocks that stay
 # Beside the second moment of the blocks that stay and a tenth that is replaced.
 TENTH_AND_MEAN = ["--prune-fraction", "0.1", "--newborn", "mean"]
 OTHERS = {
@@ -21,7 +22,7 @@ OTHERS = {
     "mean, grace of 5": [*TENTH_AND_MEAN, "--grace", "5"],
     "mean, pruned by norm and age": [*TENTH_AND_MEAN, "--prune-score", "age"],
     "mean, pruned by momentum": [*TENTH_AND_MEAN, "--prune-score", "momentum"],
-    "mean, random values of half the size": [*TENTH_AND_MEAN, "--newborn-values", "0.5"],
+    "mean, random values of a tenth": [*TENTH_AND_MEAN, "--newborn-values", "0.1"],
     "mean, 320 updates": [*TENTH_AND_MEAN, "--updates", "320"],
     "mean, 20 updates": [*TENTH_AND_MEAN, "--updates", "20"],
     "mean, 5 updates": [*TENTH_AND_MEAN, "--updates", "5"],
@@ -40,11 +41,11 @@ OTHERS = {
 SEEDS = 3
 OTHER_BLOCKS, OTHER_SEEDS = (16, 4), 1
 # The two best, beside a pattern that stays, for a larger model.
-MINI = {"static": ["--static"], "a tenth, zero": ["--prune-fraction", "0.1", "--newborn", "zero"],
+MINI = {"static": ["--static"], "a tenth, mean, random values": [*TENTH_AND_MEAN, *RANDOM],
         "a tenth, mean": TENTH_AND_MEAN}
 MINI_BLOCKS, MINI_SEEDS = (16, 4), 2
 # First what decides: a tenth replaced, and where newborn blocks begin; then what is replaced how often.
-EARLY = ["static", "a tenth, zero", "a tenth, mean", "a tenth, smet"]
+EARLY = ["static", "a tenth, zero", "a tenth, mean", "a tenth, zero, random values", "a tenth, mean, random values"]
 SECOND = [f"a tenth, {name}" for name in OTHERS if name.endswith("updates")]
 
 
@@ -54,6 +55,8 @@ def options_of(block):
     for share, fraction in SHARES.items():
         for moments in MOMENTS:
             table[f"{share}, {moments}"] = ["--prune-fraction", fraction, "--newborn", moments]
+            if share == "a tenth" and moments in ("zero", "mean"):
+                table[f"{share}, {moments}, random values"] = [*table[f"{share}, {moments}"], *RANDOM]
     if block in OTHER_BLOCKS:
         table |= {f"a tenth, {name}": options for name, options in OTHERS.items()}
     return table
@@ -83,8 +86,10 @@ def runs(quick):
     rest = [each for each in tiny if each[1] not in EARLY + SECOND]
     mini = [(block, name, options, seed, "mini") for seed in range(1, MINI_SEEDS + 1) for block in MINI_BLOCKS
             for name, options in MINI.items()]
+    last = [each for each in early if each[3] == SEEDS]
+    first = [each for each in early if each[3] < SEEDS]
     return {run_name(block, name, seed, *model): arguments(block, options, seed, False, *model)
-            for block, name, options, seed, *model in [*early, *mini, *second, *rest]}
+            for block, name, options, seed, *model in [*first, *mini, *last, *second, *rest]}
 
 
 def of_contestant(results, block, name):

@@ -84,6 +84,7 @@
 #include <tessera/train/sparsity/watching/layer_table.hpp>
 #include <tessera/train/sparsity/watching/model_patterns.hpp>
 #include <tessera/train/sparsity/watching/pattern_history.hpp>
+#include <tessera/train/weight_average.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
 

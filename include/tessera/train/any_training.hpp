@@ -74,6 +74,10 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     turnover.check();
   }
 
+  /// Keeps what a hook of the training step declares for each parameter, beside the state of the optimizer:
+  /// see add_state. Before the training resumes.
+  template <class Hook> void keep(Hook const& hook) { add_state(state, hook, model); }
+
   /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
   /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
   /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace

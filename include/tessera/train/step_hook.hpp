@@ -7,20 +7,24 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The two places of a training step where a program can add work. A hook derives from this and hides one
-/// function or both; a function that is not hidden costs nothing. train_step takes any number of hooks and
-/// calls them in order.
+/// The places of a training step where a program can add work. A hook derives from this and hides some of its
+/// functions; a function that is not hidden costs nothing. train_step takes any number of hooks and calls
+/// them in order. What a hook keeps from step to step, in t.state, is told to t.keep: arrays for each
+/// parameter, which it declares as an optimizer does, and t.state.numbers.
 struct step_hook {
   /// After the last micro-batch, before the gradients are measured, checked and clipped. A hook that adds to
   /// t.gradients, such as a sum over processes, also adds the losses and tokens to `loss`.
-  template <class Training> void accumulated(context&, Training& /*t*/, token_loss& /*loss*/) {}
+  template <class Training> void accumulated(context&, Training& /*t*/, token_loss& /*loss*/) const {}
 
   /// Around the optimizer: must call `update()` once, which runs it. For averages of weights, or moments that
   /// are stored elsewhere between steps. The first hook is the outermost. A skipped step does not call this.
   template <class Training, class Update>
-  void around_update(context&, Training& /*t*/, Update const& update) {
+  void around_update(context&, Training& /*t*/, Update const& update) const {
     update();
   }
+
+  /// After an update of the pattern; t.state has moved with it.
+  template <class Training> void evolved(context&, Training& /*t*/) const {}
 };
 
 namespace detail {

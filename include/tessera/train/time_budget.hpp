@@ -112,7 +112,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   for (std::size_t i = 0; i < restored.size(); ++i)
     if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
-  t.state = initial_state(t.optimizer, t.model, t.turnover.knows_age());
+  restart(t.state, t.model);
   t.progress = earlier;
   t.scaling = scaling;
 

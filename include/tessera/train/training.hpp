@@ -5,6 +5,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -195,14 +196,17 @@ step_report gradient_step(context& ctx, Training& t, step_settings const& how, A
 /// pass of accumulate is not of this step, and error if the loss or a gradient is not finite, or in step 0
 /// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
 /// the optimizer, and growth by gradients.
-///   hooks   additions after accumulation and around the optimizer: train::step_hook
+///   hooks   additions after accumulation, around the optimizer and after changes of patterns: step_hook
 ///   t       a training, or an any_training
 template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
-  return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
-    return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
-  });
+  const step_report report =
+      detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+        return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
+      });
+  if (report.changed.replaced > 0) (hooks.evolved(ctx, t), ...);
+  return report;
 }
 
 namespace detail {
@@ -249,6 +253,17 @@ TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place co
   });
 }
 
+TESSERA_COLD inline io::json numbers_to_json(std::map<std::string, double> const& numbers) {
+  io::json all = io::json::object{};
+  for (auto const& [name, number] : numbers) all[name] = number;
+  return all;
+}
+TESSERA_COLD inline std::map<std::string, double> numbers_from_json(io::json_place const& from) {
+  std::map<std::string, double> all;
+  for (io::json_member const& each : from.members()) all[each.key] = from.at(each).as_number();
+  return all;
+}
+
 }  // namespace detail
 
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
@@ -265,6 +280,7 @@ void save(any_training<Optimizer, Policy> const& t, std::string const& folder, i
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"numbers", detail::numbers_to_json(t.state.numbers)},
                                     {"random_keys", detail::text_of(t.keys)},
                                     {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
@@ -320,7 +336,10 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   growth_candidates<Policy> candidates;
   if (state.contains("gradient_averages"))  // not in older files
     candidates.averages_from_json(state.at("gradient_averages"));
+  std::map<std::string, double> numbers;
+  if (state.contains("numbers")) numbers = detail::numbers_from_json(state.at("numbers"));  // of hooks, new
   from.load(t.model, t.state, t.gradients);
+  t.state.numbers = std::move(numbers);
   detail::put_keys(t.model, kept);
   t.keys = keys;
   t.explored = std::move(explored);

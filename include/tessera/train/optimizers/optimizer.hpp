@@ -193,20 +193,37 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
 
 }  // namespace detail
 
-/// The state before the first update: masters are the parameters, all else is zero.
+/// Gives a state the values before the first update: masters are the parameters, all else is zero.
+void restart(optimizer_state& state, nn::parameter_list const& model);
+
+/// The state before the first update.
 ///   births   whether it tells when blocks grow, also if the optimizer does not ask: turnover::knows_age
 template <class Optimizer>
 optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model,
                               bool births = false) {
   optimizer_state state;
-  for (nn::any_parameter const& each : model) {
-    std::vector<state_array> arrays = detail::declared_state(optimizer, each, births);
-    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
-    if (each.is_narrow())
-      arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
-    state.parameters.push_back(std::move(arrays));
-  }
+  for (nn::any_parameter const& each : model)
+    state.parameters.push_back(detail::declared_state(optimizer, each, births));
+  restart(state, model);
   return state;
+}
+
+/// Adds the arrays that a hook of the training step declares for each parameter, as an optimizer does; they
+/// begin with zeros. Checkpoints hold them, and updates of patterns move them. Throws option_error for a name
+/// that is taken.
+template <class Hook>
+void add_state(optimizer_state& state, Hook const& hook, nn::parameter_list const& model) {
+  static_assert(detail::declares_state<Hook>,
+                "a hook declares its state: `void state(train::state_list& each, any_tensor const&) const`");
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    const std::size_t before = arrays.size();
+    state_list list(model[i].tensor, std::move(arrays));
+    hook.state(list, model[i].tensor);
+    arrays = list.take();
+    for (std::size_t k = before; k < arrays.size(); ++k)
+      arrays[k].reset(parameter_sizes::of(model[i].tensor));
+  }
 }
 
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
@@ -299,6 +316,18 @@ void set_elements(optimizer_state& state, std::string const& name, nn::parameter
 TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
                                                const char* range) {
   if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+TESSERA_COLD TESSERA_BODY void restart(optimizer_state& state, nn::parameter_list const& model) {
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    any_tensor const& tensor = model[i].tensor;
+    for (state_array& array : arrays) array.reset(parameter_sizes::of(tensor));
+    if (model[i].is_narrow())
+      arrays[0].element->from_double(tensor.values().data(), tensor.size(), arrays[0].bytes.data());
+  }
+  state.updates = 0;
+  state.numbers.clear();
 }
 
 namespace detail {

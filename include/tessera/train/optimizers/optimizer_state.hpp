@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -94,7 +95,8 @@ struct state_array {
 ///   }
 class state_list {
  public:
-  explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
+  explicit state_list(any_tensor const& parameter, std::vector<state_array> so_far = {})
+      : parameter_(parameter), arrays_(std::move(so_far)) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
   void elements(std::string name, in_new_blocks begins = in_new_blocks::zero) {
@@ -161,11 +163,12 @@ template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T*
 
 }  // namespace detail
 
-/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
-/// updates.
+/// The state of an optimizer, and of hooks beside it (add_state): the arrays of each parameter of a model, in
+/// its order, the number of updates, and numbers of hooks by name.
 struct optimizer_state {
   std::vector<std::vector<state_array>> parameters;
   std::int64_t updates = 0;
+  std::map<std::string, double> numbers = {};
 
   std::size_t size_bytes() const {
     std::size_t all = 0;
