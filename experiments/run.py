@@ -14,6 +14,7 @@ An experiment is a module beside this file:
                   model of `pretrain`'s summary.json with "curve": [step, training loss, validation loss] of all
                   evaluations, or the summary.json of `interpolate`
   plots(results)  if it has any, {file name: figure of Matplotlib}
+  LONGEST         if it is not 20 minutes: the seconds after which a run is ended
 One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
 timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
 runs(quick, seconds) makes of it the number of steps of each. So the runs themselves may be disturbed."""
@@ -21,6 +22,7 @@ runs(quick, seconds) makes of it the number of steps of each. So the runs themse
 import argparse
 import concurrent.futures
 import datetime
+import functools
 import importlib
 import json
 import os
@@ -35,7 +37,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-LONGEST = 20 * 60  # seconds of a run
+LONGEST = 20 * 60  # seconds of a run, unless the experiment says otherwise
 TIMES = "seconds of a step"  # the line of them
 KINDS = {"run": str, "machine": str, "day": str, "result": dict}  # what a line has
 
@@ -122,15 +124,15 @@ def end(*_):
     raise KeyboardInterrupt
 
 
-def call(command):
-    """Runs a program: its exit code, and what it wrote to stderr."""
+def call(command, longest):
+    """Runs a program for so many seconds at most: its exit code, and what it wrote to stderr."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           errors="replace") as child:
         children.append(child)
         try:
             if ending.is_set():  # perhaps after end() went through the list
                 child.kill()
-            _, errors = child.communicate(timeout=LONGEST)
+            _, errors = child.communicate(timeout=longest)
             return child.returncode, errors
         finally:
             child.kill()
@@ -142,7 +144,7 @@ def commands_of(program, arguments):
     return arguments if isinstance(arguments[0], list) else [[program.name, *arguments]]
 
 
-def make(program, name, arguments):
+def make(program, longest, name, arguments):
     """One run of the program: the line it wrote, with its name, machine and day."""
     commands = commands_of(program, arguments)
     told, read = OUTPUT[commands[-1][0]]
@@ -151,7 +153,7 @@ def make(program, name, arguments):
             for number, (of, *its) in enumerate(commands, 1):
                 command = [str(program.with_name(of)), *(each.replace("FOLDER", folder) for each in its),
                            *(told(pathlib.Path(folder)) if number == len(commands) else [])]
-                code, errors = call(command)
+                code, errors = call(command, longest)
                 if code != 0:
                     raise RuntimeError(f"{name}: {' '.join(command)}: {errors.strip()[-500:] or f'exit code {code}'}")
             result = read(pathlib.Path(folder))
@@ -159,7 +161,7 @@ def make(program, name, arguments):
                 raise ValueError("the result is not a JSON object")
             return {**entry(name, result), "arguments": portable(arguments)}
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{name}: took more than {LONGEST // 60} minutes") from None
+        raise RuntimeError(f"{name}: took more than {longest // 60} minutes") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RuntimeError(f"{name}: {type(error).__name__}: {error}") from None
 
@@ -190,14 +192,14 @@ def append(file, line):
         lines.write((b"\n" if torn else b"") + json.dumps(line).encode() + b"\n")
 
 
-def time_steps(program, file, contestants, rounds):
+def time_steps(make_one, file, contestants, rounds):
     """The median seconds of a step of each contestant; their short runs take turns."""
     seconds = {name: [] for name in contestants}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # a signal never meets the start of a program
         for number in range(1, rounds + 1):
             for name, arguments in contestants.items():
                 try:
-                    made = pool.submit(make, program, name, arguments).result()
+                    made = pool.submit(make_one, name, arguments).result()
                 except RuntimeError as error:
                     sys.exit(f"step of {error}")
                 seconds[name].append(made["result"]["seconds_per_step"])
@@ -212,7 +214,7 @@ def are_timed(contestants, done):
     return all(isinstance(seconds.get(name), (int, float)) and seconds[name] > 0 for name in contestants)
 
 
-def make_missing(program, file, done, runs, jobs, minutes):
+def make_missing(make_one, file, done, runs, jobs, minutes):
     results = dict(done)
     missing = [name for name in runs if name not in results]
     print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {file}")
@@ -227,7 +229,7 @@ def make_missing(program, file, done, runs, jobs, minutes):
                 name = next(waiting, None)
                 if name is None:
                     return
-                running[pool.submit(make, program, name, runs[name])] = name
+                running[pool.submit(make_one, name, runs[name])] = name
 
         begin_more()
         made = 0
@@ -275,7 +277,7 @@ def main():
     parser.add_argument("name", choices=names())
     parser.add_argument("--quick", action="store_true", help="a few short runs, into build/experiments")
     parser.add_argument("--jobs", type=int, default=1,
-                        help="runs side by side, of one thread each, in gpt, bert and rates of two (default 1)")
+                        help="runs side by side, of one thread each, in gpt and rates of two (default 1)")
     parser.add_argument("--minutes", type=float, default=0, help="begin no run after this time")
     parser.add_argument("--page", action="store_true", help="write the page from the lines that are there")
     parser.add_argument("--programs", default="build/release/examples/programs", help=argparse.SUPPRESS)
@@ -295,6 +297,7 @@ def main():
         held = lock(file)
         if given.quick:
             held.truncate(0)
+    make_one = functools.partial(make, program, getattr(experiment, "LONGEST", LONGEST))
     done, failures = read_lines(file), []
     if not hasattr(experiment, "contestants"):
         runs = experiment.runs(given.quick)
@@ -303,13 +306,13 @@ def main():
         if not are_timed(contestants, done):
             if given.page:
                 sys.exit(f"{file} has no line of the step times of all contestants yet")
-            done[TIMES] = time_steps(program, file, contestants, 1 if given.quick else 5)
+            done[TIMES] = time_steps(make_one, file, contestants, 1 if given.quick else 5)
         runs = experiment.runs(given.quick, done[TIMES]["result"])
     if given.page:
         results = {name: done[name] for name in runs if name in done}
     else:
         require_same_arguments(file, done, runs)
-        results, failures = make_missing(program, file, done, runs, given.jobs, given.minutes)
+        results, failures = make_missing(make_one, file, done, runs, given.jobs, given.minutes)
     times = {TIMES: done[TIMES]} if TIMES in done else {}
     if results:
         write_page(experiment, given.name, folder, {**times, **results}, len(results), len(runs))
