@@ -214,7 +214,7 @@ def equal(there, its, axis):
 
 
 def flop_cost(there, size, what):
-    """ε"""
+    """ε of a contestant."""
     sparse, dense = of(there, size, what), of(there, size, "dense")
     if not sparse or not dense:
         return None
@@ -244,11 +244,11 @@ def front_table(there):
     for what in ("dense", *(f"{how} {b}x{b}" for how in ("moving", "static") for b in sorted(BLOCKS))):
         cells = []
         for minutes in columns:
-            best = min(((loss_within(m.by_time(), 60 * minutes), m.run.size) for m in there if m.run.what == what and
-                        loss_within(m.by_time(), 60 * minutes) is not None), default=None)
+            its = [(loss_within(m.by_time(), 60 * minutes), m.run.size) for m in there if m.run.what == what]
+            loss, size = min((each for each in its if each[0] is not None), default=(None, ""))
             limit = loss_within(dense, 60 * minutes)
-            wins = best and limit is not None and best[0] < limit
-            cells.append(f"{'**' * wins}{number(best[0])}{'**' * wins} {best[1]}" if best else "")
+            bold = "**" if None not in (loss, limit) and loss < limit else ""
+            cells.append(f"{bold}{number(loss)}{bold} {size}".strip())
         lines.append(row(what, *(cells or ["" for _ in MINUTES])))
     return lines
 
