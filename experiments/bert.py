@@ -85,12 +85,12 @@ def usual(size, what, seed=1):
 
 
 def first_part():
-    """Every size and block once. The dense models of smaller sizes get the time of a larger one, too: they may be better."""
-    table = []
-    for size in MINUTES:
-        table += [usual(size, what) for what in ("dense", *(f"moving {b}x{b}" for b in BLOCKS))]
-        smaller = list(MINUTES)[:list(MINUTES).index(size)]
-        table += [usual(each, "dense")._replace(minutes=MINUTES[size]) for each in smaller]
+    """Every size and block once. The dense models of smaller sizes get the time of a larger one, too, before anything is
+    compared with it: they may be better."""
+    table, sizes = [], list(MINUTES)
+    for number, size in enumerate(sizes):
+        table += [usual(each, "dense")._replace(minutes=MINUTES[size]) for each in sizes[number::-1]]
+        table += [usual(size, f"moving {b}x{b}") for b in BLOCKS]
         table += [usual(size, "dense")._replace(rate=rate) for rate in DENSE_RATES[size][1:]]
     return table
 
