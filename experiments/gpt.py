@@ -11,6 +11,8 @@ SEEDS = 3
 MINUTES = 10  # of steps, for each run
 BLOCKS = [1, 4, 8, 16]
 THREADS = 2
+# What all runs were made with; the defaults of `pretrain` were other ones later.
+MOVING = ["--prune-fraction", "0.5", "--newborn", "zero", "--newborn-values", "0"]
 RATES = {"dense": 2e-3, "sparse": 4e-3}  # of rates.md; sparse runs are 15 times as long as there, with half its rate
 
 
@@ -28,7 +30,7 @@ def model_arguments(quick):
 
 def arguments(contestant, quick):
     which = ["--only", "dense", "--lr", str(RATES["dense"])] if contestant == "dense" else [
-        "--only", "sparse", "--density", "0.1", "--block", contestant.split("x")[0], "--sparse-lr", str(RATES["sparse"])]
+        "--only", "sparse", "--density", "0.1", "--block", contestant.split("x")[0], "--sparse-lr", str(RATES["sparse"]), *MOVING]
     return [*model_arguments(quick), *which, "--threads", str(THREADS)]
 
 

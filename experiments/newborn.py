@@ -13,8 +13,9 @@ BLOCKS = (8, 4, 1, 16)
 SHARES = {"half": "0.5", "a tenth": "0.1"}
 MOMENTS = ("zero", "mean", "age", "smet")
 RANDOM = ["--newborn-values", "1"]  # as large as those of the blocks that stay
+ZEROS = ["--newborn-values", "0"]
 # Beside the second moment of the blocks that stay and a tenth that is replaced.
-TENTH_AND_MEAN = ["--prune-fraction", "0.1", "--newborn", "mean"]
+TENTH_AND_MEAN = ["--prune-fraction", "0.1", "--newborn", "mean", *ZEROS]
 OTHERS = {
     "mean, warm-up of 100": [*TENTH_AND_MEAN, "--newborn-warmup", "100"],
     "mean, warm-up of 20": [*TENTH_AND_MEAN, "--newborn-warmup", "20"],
@@ -22,7 +23,7 @@ OTHERS = {
     "mean, grace of 5": [*TENTH_AND_MEAN, "--grace", "5"],
     "mean, pruned by norm and age": [*TENTH_AND_MEAN, "--prune-score", "age"],
     "mean, pruned by momentum": [*TENTH_AND_MEAN, "--prune-score", "momentum"],
-    "mean, random values of a tenth": [*TENTH_AND_MEAN, "--newborn-values", "0.1"],
+    "mean, random values of a tenth": [*TENTH_AND_MEAN[:-2], "--newborn-values", "0.1"],
     "mean, 320 updates": [*TENTH_AND_MEAN, "--updates", "320"],
     "mean, 20 updates": [*TENTH_AND_MEAN, "--updates", "20"],
     "mean, 5 updates": [*TENTH_AND_MEAN, "--updates", "5"],
@@ -32,16 +33,16 @@ OTHERS = {
     "mean, rate of 0.001": [*TENTH_AND_MEAN, "--sparse-lr", "1e-3"],
     "mean, rate of 0.01": [*TENTH_AND_MEAN, "--sparse-lr", "1e-2"],
     "mean, RigL": [*TENTH_AND_MEAN, "--policy", "rigl"],
-    "zero, RigL": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "rigl"],
+    "zero, RigL": ["--prune-fraction", "0.1", "--newborn", "zero", *ZEROS, "--policy", "rigl"],
     "mean, SET": [*TENTH_AND_MEAN, "--policy", "set"],
-    "zero, SET": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "set"],
+    "zero, SET": ["--prune-fraction", "0.1", "--newborn", "zero", *ZEROS, "--policy", "set"],
     "mean, SNFS": [*TENTH_AND_MEAN, "--policy", "snfs"],
-    "zero, SNFS": ["--prune-fraction", "0.1", "--newborn", "zero", "--policy", "snfs"],
+    "zero, SNFS": ["--prune-fraction", "0.1", "--newborn", "zero", *ZEROS, "--policy", "snfs"],
 }
 SEEDS = 3
 OTHER_BLOCKS, OTHER_SEEDS = (16, 4), 1
 # The two best, beside a pattern that stays, for a larger model.
-MINI = {"static": ["--static"], "a tenth, mean, random values": [*TENTH_AND_MEAN, *RANDOM],
+MINI = {"static": ["--static"], "a tenth, mean, random values": [*TENTH_AND_MEAN[:-2], *RANDOM],
         "a tenth, mean": TENTH_AND_MEAN}
 MINI_BLOCKS, MINI_SEEDS = (16, 4), 2
 # First what decides: a tenth replaced, and where newborn blocks begin; then what is replaced how often.
@@ -54,9 +55,10 @@ def options_of(block):
     table = {"static": ["--static"]}
     for share, fraction in SHARES.items():
         for moments in MOMENTS:
-            table[f"{share}, {moments}"] = ["--prune-fraction", fraction, "--newborn", moments]
+            options = ["--prune-fraction", fraction, "--newborn", moments]
+            table[f"{share}, {moments}"] = [*options, *ZEROS]
             if share == "a tenth" and moments in ("zero", "mean"):
-                table[f"{share}, {moments}, random values"] = [*table[f"{share}, {moments}"], *RANDOM]
+                table[f"{share}, {moments}, random values"] = [*options, *RANDOM]
     if block in OTHER_BLOCKS:
         table |= {f"a tenth, {name}": options for name, options in OTHERS.items()}
     return table

@@ -25,7 +25,7 @@ def runs(quick):
     for density, rates in ({0.1: [4e-3]} if quick else RATES).items():
         for rate in rates:
             which = ["--only", "dense", "--lr", str(rate)] if density == 1 else [
-                "--only", "sparse", "--density", str(density), "--block", str(BLOCK), "--sparse-lr", str(rate)]
+                "--only", "sparse", "--density", str(density), "--block", str(BLOCK), "--sparse-lr", str(rate), *gpt.MOVING]
             steps = 20 if quick else STEPS
             table[named(density, rate)] = [*gpt.model_arguments(quick), *which, "--threads", "2", "--seed", "1",
                                            "--steps", str(steps), "--eval-every", str(steps)]

@@ -5528,500 +5528,6 @@ TESSERA_COLD TESSERA_BODY void plan::move_early() {
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
-// ---- tessera/tensor/panel_matrix.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
-#define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
-template <class Panels> class panel_iterator {
- public:
-  using value_type = typename Panels::value_type;
-  using difference_type = std::ptrdiff_t;
-  using iterator_concept = std::forward_iterator_tag;
-  using iterator_category = std::forward_iterator_tag;
-  using reference = decltype(std::declval<Panels&>()(0, 0));
-  using pointer = void;
-
-  panel_iterator() = default;
-  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
-
-  reference operator*() const { return (*of_)(feature_, token_); }
-  panel_iterator& operator++() {
-    if (++token_ == of_->tokens()) {
-      token_ = 0;
-      ++feature_;
-    }
-    return *this;
-  }
-  panel_iterator operator++(int) {
-    const panel_iterator before = *this;
-    ++*this;
-    return before;
-  }
-  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
-
- private:
-  Panels* of_ = nullptr;
-  std::int64_t feature_ = 0, token_ = 0;
-};
-
-/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
-/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
-/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
-/// always zero.
-template <element Element> class panel_matrix {
- public:
-  using tensor_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = domain::panels;
-
-  panel_matrix() = default;
-  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
-      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
-  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
-  template <element Other>
-  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
-  panel_matrix(panel_matrix const&) = default;
-  /// Leaves the other 0 x 0.
-  panel_matrix(panel_matrix&& other) noexcept
-      : features_(std::exchange(other.features_, 0)),
-        tokens_(std::exchange(other.tokens_, 0)),
-        values_(std::move(other.values_)) {}
-  panel_matrix& operator=(panel_matrix other) noexcept {
-    std::swap(features_, other.features_);
-    std::swap(tokens_, other.tokens_);
-    std::swap(values_, other.values_);
-    return *this;
-  }
-
-  std::int64_t features() const { return features_; }
-  std::int64_t tokens() const { return tokens_; }
-  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
-  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
-  /// Elements from one panel to the next.
-  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
-  std::size_t size_bytes() const { return values_.size_bytes(); }
-
-  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
-  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
-  Element* data() { return values_.data(); }
-  Element const* data() const { return values_.data(); }
-
-  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
-  Element operator()(std::int64_t feature, std::int64_t token) const {
-    return values_[index(feature, token)];
-  }
-
-  /// The elements without padding: feature by feature, the tokens of each in order.
-  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
-  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
-  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
-  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
-
-  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
-
-  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
-  void resize(std::int64_t tokens) {
-    if (tokens == tokens_) return;
-    const std::size_t needed = elements(features_, tokens);
-    if (needed > values_.size())
-      values_ = aligned_array<Element>(needed);
-    else if (tokens % panel_tokens != 0)
-      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
-    tokens_ = tokens;
-  }
-
-  // An assignment of an expression describes it: see expr/statement.hpp.
-  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
-  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
-  template <expression Expression> auto operator+=(Expression&& value) {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
-    if (features < 0 || tokens < 0)
-      throw shape_error(
-          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
-    const auto up = [](std::int64_t n, int step) {
-      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
-    };
-    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
-    // A panel without tokens has a stride, too.
-    checked_multiply(rows, panel_tokens);
-    checked_multiply(columns, granule);
-    return checked_multiply(rows, columns);
-  }
-  std::size_t index(std::int64_t feature, std::int64_t token) const {
-    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
-                   "indices are in range");
-    return std::size_t(token / panel_tokens * panel_stride() +
-                       place_in_panel<Element>(feature, token % panel_tokens));
-  }
-
-  std::int64_t features_ = 0, tokens_ = 0;
-  aligned_array<Element> values_;
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/tensor/panel_slice.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PANEL_SLICE
-#define TESSERA_SINGLE_TENSOR_PANEL_SLICE
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
-/// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
-///   Element   const if the activation is
-/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
-/// up to a multiple of 16 at least.
-template <class Element> class panel_slice {
- public:
-  using tensor_tag = void;
-  using view_tag = void;
-  using value_type = std::remove_const_t<Element>;
-  using whole_type =
-      std::conditional_t<std::is_const_v<Element>, panel_matrix<value_type> const, panel_matrix<value_type>>;
-  static constexpr domain laid_over = domain::panels;
-
-  /// All of an activation.
-  explicit panel_slice(whole_type& whole)
-      : whole_(&whole),
-        built_features_(whole.features()),
-        built_tokens_(whole.tokens()),
-        features_(whole.features()),
-        tokens_(whole.tokens()) {}
-  panel_slice(panel_slice const&) = default;
-
-  std::int64_t features() const { return features_; }
-  std::int64_t tokens() const { return tokens_; }
-  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
-  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
-  /// Elements from one panel to the next.
-  std::int64_t panel_stride() const { return whole_->panel_stride(); }
-  /// From the first element to behind the last one, elements of other features between them included.
-  std::size_t size_bytes() const {
-    if (panels() == 0 || features_ == 0) return 0;
-    const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
-    return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
-  }
-  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
-  bool has_padded_features() const {
-    return features_ % granule == 0 ||
-           (first_feature_ + features_ == built_features_ &&
-            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
-  }
-  /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
-  bool has_padded_tokens() const {
-    return tokens_ % panel_tokens == 0 || first_panel_ * panel_tokens + tokens_ == built_tokens_;
-  }
-
-  /// Throws shape_error if the activation has another size than when the slice was made.
-  Element* data() const {
-    if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
-      throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
-                                ") when the slice was made and is (", whole_->features(), ", ",
-                                whole_->tokens(), ") now: make the slice anew"));
-    Element* const all = whole_->data();  // null if it has no elements
-    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
-  }
-  Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
-
-  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
-                                                                                std::int64_t token) const {
-    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
-                   "indices are in range");
-    return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
-  }
-
-  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
-  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
-  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
-
-  /// Features [first, last) of this slice.
-  TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
-    require_range("slice_features", "features", first, last, features_);
-    constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
-    if (first % lane != 0 || (last % lane != 0 && last != features_))
-      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
-                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
-                                " and ends at one, or at ", features_));
-    panel_slice part = *this;
-    part.first_feature_ += first;
-    part.features_ = last - first;
-    return part;
-  }
-  /// Tokens [first, last) of this slice.
-  TESSERA_COLD panel_slice with_tokens(std::int64_t first, std::int64_t last) const {
-    require_range("slice_tokens", "tokens", first, last, tokens_);
-    if (first % panel_tokens != 0)
-      throw shape_error(message("[slice_tokens] tokens ", first, " to ", last, " of ", tokens_,
-                                ": a slice begins at a panel, a multiple of ", panel_tokens, ", such as ",
-                                first / panel_tokens * panel_tokens));
-    panel_slice part = *this;
-    part.first_panel_ += first / panel_tokens;
-    part.tokens_ = last - first;
-    return part;
-  }
-
-  // An assignment describes a statement that writes to the activation, also that of another slice.
-  auto operator=(panel_slice const& value) const { return assign(*this, value); }
-  template <class Value>
-    requires(assigned<Value> || tensor<Value>)
-  auto operator=(Value const& value) const {
-    return assign(*this, value);
-  }
-  template <expression Expression> auto operator+=(Expression&& value) const {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  static void require_range(const char* operation, const char* what, std::int64_t first, std::int64_t last,
-                            std::int64_t all) {
-    if (first < 0 || last < first || last > all)
-      throw shape_error(message("[", operation, "] ", what, " ", first, " to ", last, " of ", all,
-                                ": they must be in ascending order within 0 … ", all));
-  }
-
-  whole_type* whole_;
-  std::int64_t built_features_, built_tokens_;
-  std::int64_t first_feature_ = 0, features_;
-  std::int64_t first_panel_ = 0, tokens_;
-};
-
-namespace detail {
-template <class Element> panel_slice<Element> slice_of(panel_matrix<Element>& x) {
-  return panel_slice<Element>(x);
-}
-template <class Element> panel_slice<Element const> slice_of(panel_matrix<Element> const& x) {
-  return panel_slice<Element const>(x);
-}
-template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
-template <class Panels>
-concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x); };
-}  // namespace detail
-
-/// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
-/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
-/// 8-bit floats.
-template <class Panels>
-  requires detail::can_be_sliced<Panels>
-auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels>,
-                "[slice_features] a slice refers to an activation, which must be a variable");
-  return detail::slice_of(x).with_features(first, last);
-}
-template <class Element>
-auto slice_features(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
-  return x.with_features(first, last);
-}
-
-/// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
-/// 64.
-template <class Panels>
-  requires detail::can_be_sliced<Panels>
-auto slice_tokens(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels>,
-                "[slice_tokens] a slice refers to an activation, which must be a variable");
-  return detail::slice_of(x).with_tokens(first, last);
-}
-template <class Element>
-auto slice_tokens(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
-  return x.with_tokens(first, last);
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/tensor/vectors.hpp
-#ifndef TESSERA_SINGLE_TENSOR_VECTORS
-#define TESSERA_SINGLE_TENSOR_VECTORS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <iterator>
-#include <span>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
-/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
-template <element Element, domain Axis> class axis_vector {
-  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
-  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
-
- public:
-  using tensor_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = Axis;
-
-  axis_vector() = default;
-  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
-  /// The numbers of a vector, an array or a span, each converted.
-  template <class Array>
-    requires requires(Array const& array) { std::span(array); }
-  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
-    std::transform(std::begin(numbers), std::end(numbers), begin(),
-                   [](auto number) { return static_cast<Element>(number); });
-  }
-  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
-  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
-  /// of its own, and so has this vector after another vector was assigned to it.
-  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
-  ///          or of 64 tokens
-  /// Throws as block_sparse_matrix::over.
-  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
-                                       borrowing how = borrowing::strict) {
-    axis_vector made;
-    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
-    made.size_ = size;
-    return made;
-  }
-  bool borrows() const { return values_.borrows(); }
-  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
-  /// behind them as other statements rely on. As of any vector, an assignment of another
-  /// vector gives it other numbers, and leaves the tensor as it is.
-  static axis_vector of_values(Element* values, std::int64_t size) {
-    axis_vector made;
-    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
-    made.size_ = size;
-    return made;
-  }
-  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
-  axis_vector(axis_vector const&) = default;
-  /// Leaves the other without elements.
-  axis_vector(axis_vector&& other) noexcept
-      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
-  axis_vector& operator=(axis_vector other) noexcept {
-    std::swap(size_, other.size_);
-    std::swap(values_, other.values_);
-    return *this;
-  }
-
-  std::int64_t size() const { return size_; }
-  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
-  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
-  std::size_t size_bytes() const { return values_.size_bytes(); }
-  Element* data() { return values_.data(); }
-  Element const* data() const { return values_.data(); }
-  Element* begin() { return data(); }
-  Element* end() { return data() + size_; }
-  Element const* begin() const { return data(); }
-  Element const* end() const { return data() + size_; }
-  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
-  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
-
-  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
-
-  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
-  void resize(std::int64_t size) {
-    if (size == size_) return;
-    if (padded(size) > values_.size())
-      values_ = aligned_array<Element>(padded(size));
-    else
-      std::fill(values_.begin(), values_.end(), Element{});
-    size_ = size;
-  }
-
-  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
-  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
-  template <expression Expression> auto operator+=(Expression&& value) {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  static std::size_t padded(std::int64_t size) {
-    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
-    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
-  }
-  std::int64_t size_ = 0;
-  aligned_array<Element> values_;
-};
-
-/// A number for each feature, such as a bias.
-template <element Element> using feature_vector = axis_vector<Element, domain::features>;
-
-/// A number for each token, such as a loss or a mean over features.
-template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
-
-/// The numbers of a vector, each several times in turn.
-template <element Element> class repeated_vector {
- public:
-  using tensor_tag = void;
-  using view_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = domain::features;
-
-  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
-      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
-
-  std::int64_t times() const { return times_; }
-  std::int64_t size() const { return size_; }
-  std::int64_t features() const { return size_; }
-  std::int64_t tokens() const { return -1; }
-  /// Of the vector.
-  Element const* data() const { return numbers_; }
-  std::size_t size_bytes() const { return bytes_; }
-
- private:
-  Element const* numbers_;
-  std::size_t bytes_;
-  std::int64_t size_, times_;
-};
-
-/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
-/// of its elements. Throws shape_error unless times is positive.
-template <element Element>
-repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
-                                           std::int64_t times) {
-  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
-  return {of, times};
-}
-template <element Element>
-void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/assignment.hpp
-#ifndef TESSERA_SINGLE_EVAL_ASSIGNMENT
-#define TESSERA_SINGLE_EVAL_ASSIGNMENT
-// activation = expression, or token_vector = expression. Argument-dependent lookup of lower_to(plan,
-// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
-// namespace.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
-  panel_matrix<T>& y = s.destination();
-  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
-}
-template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
-  panel_slice<T> const& y = s.destination();
-  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
-}
-template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
-  token_vector<T>& y = s.destination();
-  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
 // ---- tessera/simd/lane.hpp
 #ifndef TESSERA_SINGLE_SIMD_LANE
 #define TESSERA_SINGLE_SIMD_LANE
@@ -8025,6 +7531,158 @@ template <element Element> class block_sparse_matrix<Element, void> {
 
 /// A matrix with every block stored. Dense is not another kind of matrix.
 template <element Element> using dense_matrix = block_sparse_matrix<Element, block_shape<16>>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/vectors.hpp
+#ifndef TESSERA_SINGLE_TENSOR_VECTORS
+#define TESSERA_SINGLE_TENSOR_VECTORS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <span>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
+/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
+template <element Element, domain Axis> class axis_vector {
+  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
+  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
+
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = Axis;
+
+  axis_vector() = default;
+  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
+  /// The numbers of a vector, an array or a span, each converted.
+  template <class Array>
+    requires requires(Array const& array) { std::span(array); }
+  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
+    std::transform(std::begin(numbers), std::end(numbers), begin(),
+                   [](auto number) { return static_cast<Element>(number); });
+  }
+  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
+  /// of its own, and so has this vector after another vector was assigned to it.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
+  ///          or of 64 tokens
+  /// Throws as block_sparse_matrix::over.
+  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
+                                       borrowing how = borrowing::strict) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
+    made.size_ = size;
+    return made;
+  }
+  bool borrows() const { return values_.borrows(); }
+  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
+  /// behind them as other statements rely on. As of any vector, an assignment of another
+  /// vector gives it other numbers, and leaves the tensor as it is.
+  static axis_vector of_values(Element* values, std::int64_t size) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
+    made.size_ = size;
+    return made;
+  }
+  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
+  axis_vector(axis_vector const&) = default;
+  /// Leaves the other without elements.
+  axis_vector(axis_vector&& other) noexcept
+      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
+  axis_vector& operator=(axis_vector other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
+  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size_; }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size_; }
+  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
+  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t size) {
+    if (size == size_) return;
+    if (padded(size) > values_.size())
+      values_ = aligned_array<Element>(padded(size));
+    else
+      std::fill(values_.begin(), values_.end(), Element{});
+    size_ = size;
+  }
+
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static std::size_t padded(std::int64_t size) {
+    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
+    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
+  }
+  std::int64_t size_ = 0;
+  aligned_array<Element> values_;
+};
+
+/// A number for each feature, such as a bias.
+template <element Element> using feature_vector = axis_vector<Element, domain::features>;
+
+/// A number for each token, such as a loss or a mean over features.
+template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
+
+/// The numbers of a vector, each several times in turn.
+template <element Element> class repeated_vector {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::features;
+
+  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
+      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
+
+  std::int64_t times() const { return times_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return size_; }
+  std::int64_t tokens() const { return -1; }
+  /// Of the vector.
+  Element const* data() const { return numbers_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  Element const* numbers_;
+  std::size_t bytes_;
+  std::int64_t size_, times_;
+};
+
+/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
+/// of its elements. Throws shape_error unless times is positive.
+template <element Element>
+repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
+                                           std::int64_t times) {
+  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
+  return {of, times};
+}
+template <element Element>
+void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -11060,6 +10718,151 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/tensor/panel_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
+template <class Panels> class panel_iterator {
+ public:
+  using value_type = typename Panels::value_type;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::forward_iterator_tag;
+  using iterator_category = std::forward_iterator_tag;
+  using reference = decltype(std::declval<Panels&>()(0, 0));
+  using pointer = void;
+
+  panel_iterator() = default;
+  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
+
+  reference operator*() const { return (*of_)(feature_, token_); }
+  panel_iterator& operator++() {
+    if (++token_ == of_->tokens()) {
+      token_ = 0;
+      ++feature_;
+    }
+    return *this;
+  }
+  panel_iterator operator++(int) {
+    const panel_iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
+
+ private:
+  Panels* of_ = nullptr;
+  std::int64_t feature_ = 0, token_ = 0;
+};
+
+/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
+/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
+/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
+/// always zero.
+template <element Element> class panel_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::panels;
+
+  panel_matrix() = default;
+  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
+      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
+  template <element Other>
+  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
+  panel_matrix(panel_matrix const&) = default;
+  /// Leaves the other 0 x 0.
+  panel_matrix(panel_matrix&& other) noexcept
+      : features_(std::exchange(other.features_, 0)),
+        tokens_(std::exchange(other.tokens_, 0)),
+        values_(std::move(other.values_)) {}
+  panel_matrix& operator=(panel_matrix other) noexcept {
+    std::swap(features_, other.features_);
+    std::swap(tokens_, other.tokens_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+
+  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
+  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+
+  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
+  Element operator()(std::int64_t feature, std::int64_t token) const {
+    return values_[index(feature, token)];
+  }
+
+  /// The elements without padding: feature by feature, the tokens of each in order.
+  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
+  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
+  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
+  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t tokens) {
+    if (tokens == tokens_) return;
+    const std::size_t needed = elements(features_, tokens);
+    if (needed > values_.size())
+      values_ = aligned_array<Element>(needed);
+    else if (tokens % panel_tokens != 0)
+      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
+    tokens_ = tokens;
+  }
+
+  // An assignment of an expression describes it: see expr/statement.hpp.
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
+    if (features < 0 || tokens < 0)
+      throw shape_error(
+          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
+    const auto up = [](std::int64_t n, int step) {
+      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
+    };
+    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
+    // A panel without tokens has a stride, too.
+    checked_multiply(rows, panel_tokens);
+    checked_multiply(columns, granule);
+    return checked_multiply(rows, columns);
+  }
+  std::size_t index(std::int64_t feature, std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return std::size_t(token / panel_tokens * panel_stride() +
+                       place_in_panel<Element>(feature, token % panel_tokens));
+  }
+
+  std::int64_t features_ = 0, tokens_ = 0;
+  aligned_array<Element> values_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/eval/product.hpp
 #ifndef TESSERA_SINGLE_EVAL_PRODUCT
 #define TESSERA_SINGLE_EVAL_PRODUCT
@@ -13677,6 +13480,178 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
+// ---- tessera/tensor/panel_slice.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#define TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
+/// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
+///   Element   const if the activation is
+/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
+/// up to a multiple of 16 at least.
+template <class Element> class panel_slice {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = std::remove_const_t<Element>;
+  using whole_type =
+      std::conditional_t<std::is_const_v<Element>, panel_matrix<value_type> const, panel_matrix<value_type>>;
+  static constexpr domain laid_over = domain::panels;
+
+  /// All of an activation.
+  explicit panel_slice(whole_type& whole)
+      : whole_(&whole),
+        built_features_(whole.features()),
+        built_tokens_(whole.tokens()),
+        features_(whole.features()),
+        tokens_(whole.tokens()) {}
+  panel_slice(panel_slice const&) = default;
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return whole_->panel_stride(); }
+  /// From the first element to behind the last one, elements of other features between them included.
+  std::size_t size_bytes() const {
+    if (panels() == 0 || features_ == 0) return 0;
+    const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
+    return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
+  }
+  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
+  bool has_padded_features() const {
+    return features_ % granule == 0 ||
+           (first_feature_ + features_ == built_features_ &&
+            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
+  }
+  /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
+  bool has_padded_tokens() const {
+    return tokens_ % panel_tokens == 0 || first_panel_ * panel_tokens + tokens_ == built_tokens_;
+  }
+
+  /// Throws shape_error if the activation has another size than when the slice was made.
+  Element* data() const {
+    if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
+      throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
+                                ") when the slice was made and is (", whole_->features(), ", ",
+                                whole_->tokens(), ") now: make the slice anew"));
+    Element* const all = whole_->data();  // null if it has no elements
+    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
+  }
+  Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
+
+  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
+                                                                                std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
+  }
+
+  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
+  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  /// Features [first, last) of this slice.
+  TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
+    require_range("slice_features", "features", first, last, features_);
+    constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
+    if (first % lane != 0 || (last % lane != 0 && last != features_))
+      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
+                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
+                                " and ends at one, or at ", features_));
+    panel_slice part = *this;
+    part.first_feature_ += first;
+    part.features_ = last - first;
+    return part;
+  }
+  /// Tokens [first, last) of this slice.
+  TESSERA_COLD panel_slice with_tokens(std::int64_t first, std::int64_t last) const {
+    require_range("slice_tokens", "tokens", first, last, tokens_);
+    if (first % panel_tokens != 0)
+      throw shape_error(message("[slice_tokens] tokens ", first, " to ", last, " of ", tokens_,
+                                ": a slice begins at a panel, a multiple of ", panel_tokens, ", such as ",
+                                first / panel_tokens * panel_tokens));
+    panel_slice part = *this;
+    part.first_panel_ += first / panel_tokens;
+    part.tokens_ = last - first;
+    return part;
+  }
+
+  // An assignment describes a statement that writes to the activation, also that of another slice.
+  auto operator=(panel_slice const& value) const { return assign(*this, value); }
+  template <class Value>
+    requires(assigned<Value> || tensor<Value>)
+  auto operator=(Value const& value) const {
+    return assign(*this, value);
+  }
+  template <expression Expression> auto operator+=(Expression&& value) const {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static void require_range(const char* operation, const char* what, std::int64_t first, std::int64_t last,
+                            std::int64_t all) {
+    if (first < 0 || last < first || last > all)
+      throw shape_error(message("[", operation, "] ", what, " ", first, " to ", last, " of ", all,
+                                ": they must be in ascending order within 0 … ", all));
+  }
+
+  whole_type* whole_;
+  std::int64_t built_features_, built_tokens_;
+  std::int64_t first_feature_ = 0, features_;
+  std::int64_t first_panel_ = 0, tokens_;
+};
+
+namespace detail {
+template <class Element> panel_slice<Element> slice_of(panel_matrix<Element>& x) {
+  return panel_slice<Element>(x);
+}
+template <class Element> panel_slice<Element const> slice_of(panel_matrix<Element> const& x) {
+  return panel_slice<Element const>(x);
+}
+template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
+template <class Panels>
+concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x); };
+}  // namespace detail
+
+/// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
+/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
+/// 8-bit floats.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
+                "[slice_features] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_features(first, last);
+}
+template <class Element>
+auto slice_features(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_features(first, last);
+}
+
+/// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
+/// 64.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_tokens(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
+                "[slice_tokens] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_tokens(first, last);
+}
+template <class Element>
+auto slice_tokens(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_tokens(first, last);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/statements/concatenation.hpp
 #ifndef TESSERA_SINGLE_STATEMENTS_CONCATENATION
 #define TESSERA_SINGLE_STATEMENTS_CONCATENATION
@@ -13917,6 +13892,22 @@ template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
 namespace eval {
+
+/// activation = expression, or token_vector = expression: argument-dependent lookup of lower_to(plan,
+/// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
+/// namespace.
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
+  panel_slice<T> const& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
 
 /// Adds the steps of a statement to a plan. A statement that is no assignment has a member `lower`. Each kind
 /// of assignment has an overload of `lower` in its file, which may be a user's.

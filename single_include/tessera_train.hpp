@@ -5528,500 +5528,6 @@ TESSERA_COLD TESSERA_BODY void plan::move_early() {
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
-// ---- tessera/tensor/panel_matrix.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
-#define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
-template <class Panels> class panel_iterator {
- public:
-  using value_type = typename Panels::value_type;
-  using difference_type = std::ptrdiff_t;
-  using iterator_concept = std::forward_iterator_tag;
-  using iterator_category = std::forward_iterator_tag;
-  using reference = decltype(std::declval<Panels&>()(0, 0));
-  using pointer = void;
-
-  panel_iterator() = default;
-  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
-
-  reference operator*() const { return (*of_)(feature_, token_); }
-  panel_iterator& operator++() {
-    if (++token_ == of_->tokens()) {
-      token_ = 0;
-      ++feature_;
-    }
-    return *this;
-  }
-  panel_iterator operator++(int) {
-    const panel_iterator before = *this;
-    ++*this;
-    return before;
-  }
-  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
-
- private:
-  Panels* of_ = nullptr;
-  std::int64_t feature_ = 0, token_ = 0;
-};
-
-/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
-/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
-/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
-/// always zero.
-template <element Element> class panel_matrix {
- public:
-  using tensor_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = domain::panels;
-
-  panel_matrix() = default;
-  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
-      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
-  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
-  template <element Other>
-  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
-  panel_matrix(panel_matrix const&) = default;
-  /// Leaves the other 0 x 0.
-  panel_matrix(panel_matrix&& other) noexcept
-      : features_(std::exchange(other.features_, 0)),
-        tokens_(std::exchange(other.tokens_, 0)),
-        values_(std::move(other.values_)) {}
-  panel_matrix& operator=(panel_matrix other) noexcept {
-    std::swap(features_, other.features_);
-    std::swap(tokens_, other.tokens_);
-    std::swap(values_, other.values_);
-    return *this;
-  }
-
-  std::int64_t features() const { return features_; }
-  std::int64_t tokens() const { return tokens_; }
-  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
-  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
-  /// Elements from one panel to the next.
-  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
-  std::size_t size_bytes() const { return values_.size_bytes(); }
-
-  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
-  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
-  Element* data() { return values_.data(); }
-  Element const* data() const { return values_.data(); }
-
-  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
-  Element operator()(std::int64_t feature, std::int64_t token) const {
-    return values_[index(feature, token)];
-  }
-
-  /// The elements without padding: feature by feature, the tokens of each in order.
-  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
-  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
-  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
-  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
-
-  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
-
-  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
-  void resize(std::int64_t tokens) {
-    if (tokens == tokens_) return;
-    const std::size_t needed = elements(features_, tokens);
-    if (needed > values_.size())
-      values_ = aligned_array<Element>(needed);
-    else if (tokens % panel_tokens != 0)
-      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
-    tokens_ = tokens;
-  }
-
-  // An assignment of an expression describes it: see expr/statement.hpp.
-  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
-  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
-  template <expression Expression> auto operator+=(Expression&& value) {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
-    if (features < 0 || tokens < 0)
-      throw shape_error(
-          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
-    const auto up = [](std::int64_t n, int step) {
-      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
-    };
-    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
-    // A panel without tokens has a stride, too.
-    checked_multiply(rows, panel_tokens);
-    checked_multiply(columns, granule);
-    return checked_multiply(rows, columns);
-  }
-  std::size_t index(std::int64_t feature, std::int64_t token) const {
-    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
-                   "indices are in range");
-    return std::size_t(token / panel_tokens * panel_stride() +
-                       place_in_panel<Element>(feature, token % panel_tokens));
-  }
-
-  std::int64_t features_ = 0, tokens_ = 0;
-  aligned_array<Element> values_;
-};
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/tensor/panel_slice.hpp
-#ifndef TESSERA_SINGLE_TENSOR_PANEL_SLICE
-#define TESSERA_SINGLE_TENSOR_PANEL_SLICE
-#include <cstddef>
-#include <cstdint>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
-/// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
-///   Element   const if the activation is
-/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
-/// up to a multiple of 16 at least.
-template <class Element> class panel_slice {
- public:
-  using tensor_tag = void;
-  using view_tag = void;
-  using value_type = std::remove_const_t<Element>;
-  using whole_type =
-      std::conditional_t<std::is_const_v<Element>, panel_matrix<value_type> const, panel_matrix<value_type>>;
-  static constexpr domain laid_over = domain::panels;
-
-  /// All of an activation.
-  explicit panel_slice(whole_type& whole)
-      : whole_(&whole),
-        built_features_(whole.features()),
-        built_tokens_(whole.tokens()),
-        features_(whole.features()),
-        tokens_(whole.tokens()) {}
-  panel_slice(panel_slice const&) = default;
-
-  std::int64_t features() const { return features_; }
-  std::int64_t tokens() const { return tokens_; }
-  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
-  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
-  /// Elements from one panel to the next.
-  std::int64_t panel_stride() const { return whole_->panel_stride(); }
-  /// From the first element to behind the last one, elements of other features between them included.
-  std::size_t size_bytes() const {
-    if (panels() == 0 || features_ == 0) return 0;
-    const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
-    return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
-  }
-  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
-  bool has_padded_features() const {
-    return features_ % granule == 0 ||
-           (first_feature_ + features_ == built_features_ &&
-            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
-  }
-  /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
-  bool has_padded_tokens() const {
-    return tokens_ % panel_tokens == 0 || first_panel_ * panel_tokens + tokens_ == built_tokens_;
-  }
-
-  /// Throws shape_error if the activation has another size than when the slice was made.
-  Element* data() const {
-    if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
-      throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
-                                ") when the slice was made and is (", whole_->features(), ", ",
-                                whole_->tokens(), ") now: make the slice anew"));
-    Element* const all = whole_->data();  // null if it has no elements
-    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
-  }
-  Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
-
-  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
-                                                                                std::int64_t token) const {
-    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
-                   "indices are in range");
-    return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
-  }
-
-  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
-  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
-  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
-
-  /// Features [first, last) of this slice.
-  TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
-    require_range("slice_features", "features", first, last, features_);
-    constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
-    if (first % lane != 0 || (last % lane != 0 && last != features_))
-      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
-                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
-                                " and ends at one, or at ", features_));
-    panel_slice part = *this;
-    part.first_feature_ += first;
-    part.features_ = last - first;
-    return part;
-  }
-  /// Tokens [first, last) of this slice.
-  TESSERA_COLD panel_slice with_tokens(std::int64_t first, std::int64_t last) const {
-    require_range("slice_tokens", "tokens", first, last, tokens_);
-    if (first % panel_tokens != 0)
-      throw shape_error(message("[slice_tokens] tokens ", first, " to ", last, " of ", tokens_,
-                                ": a slice begins at a panel, a multiple of ", panel_tokens, ", such as ",
-                                first / panel_tokens * panel_tokens));
-    panel_slice part = *this;
-    part.first_panel_ += first / panel_tokens;
-    part.tokens_ = last - first;
-    return part;
-  }
-
-  // An assignment describes a statement that writes to the activation, also that of another slice.
-  auto operator=(panel_slice const& value) const { return assign(*this, value); }
-  template <class Value>
-    requires(assigned<Value> || tensor<Value>)
-  auto operator=(Value const& value) const {
-    return assign(*this, value);
-  }
-  template <expression Expression> auto operator+=(Expression&& value) const {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  static void require_range(const char* operation, const char* what, std::int64_t first, std::int64_t last,
-                            std::int64_t all) {
-    if (first < 0 || last < first || last > all)
-      throw shape_error(message("[", operation, "] ", what, " ", first, " to ", last, " of ", all,
-                                ": they must be in ascending order within 0 … ", all));
-  }
-
-  whole_type* whole_;
-  std::int64_t built_features_, built_tokens_;
-  std::int64_t first_feature_ = 0, features_;
-  std::int64_t first_panel_ = 0, tokens_;
-};
-
-namespace detail {
-template <class Element> panel_slice<Element> slice_of(panel_matrix<Element>& x) {
-  return panel_slice<Element>(x);
-}
-template <class Element> panel_slice<Element const> slice_of(panel_matrix<Element> const& x) {
-  return panel_slice<Element const>(x);
-}
-template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
-template <class Panels>
-concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x); };
-}  // namespace detail
-
-/// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
-/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
-/// 8-bit floats.
-template <class Panels>
-  requires detail::can_be_sliced<Panels>
-auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels>,
-                "[slice_features] a slice refers to an activation, which must be a variable");
-  return detail::slice_of(x).with_features(first, last);
-}
-template <class Element>
-auto slice_features(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
-  return x.with_features(first, last);
-}
-
-/// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
-/// 64.
-template <class Panels>
-  requires detail::can_be_sliced<Panels>
-auto slice_tokens(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
-  static_assert(std::is_lvalue_reference_v<Panels>,
-                "[slice_tokens] a slice refers to an activation, which must be a variable");
-  return detail::slice_of(x).with_tokens(first, last);
-}
-template <class Element>
-auto slice_tokens(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
-  return x.with_tokens(first, last);
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/tensor/vectors.hpp
-#ifndef TESSERA_SINGLE_TENSOR_VECTORS
-#define TESSERA_SINGLE_TENSOR_VECTORS
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <iterator>
-#include <span>
-#include <utility>
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
-/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
-template <element Element, domain Axis> class axis_vector {
-  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
-  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
-
- public:
-  using tensor_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = Axis;
-
-  axis_vector() = default;
-  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
-  /// The numbers of a vector, an array or a span, each converted.
-  template <class Array>
-    requires requires(Array const& array) { std::span(array); }
-  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
-    std::transform(std::begin(numbers), std::end(numbers), begin(),
-                   [](auto number) { return static_cast<Element>(number); });
-  }
-  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
-  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
-  /// of its own, and so has this vector after another vector was assigned to it.
-  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
-  ///          or of 64 tokens
-  /// Throws as block_sparse_matrix::over.
-  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
-                                       borrowing how = borrowing::strict) {
-    axis_vector made;
-    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
-    made.size_ = size;
-    return made;
-  }
-  bool borrows() const { return values_.borrows(); }
-  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
-  /// behind them as other statements rely on. As of any vector, an assignment of another
-  /// vector gives it other numbers, and leaves the tensor as it is.
-  static axis_vector of_values(Element* values, std::int64_t size) {
-    axis_vector made;
-    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
-    made.size_ = size;
-    return made;
-  }
-  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
-  axis_vector(axis_vector const&) = default;
-  /// Leaves the other without elements.
-  axis_vector(axis_vector&& other) noexcept
-      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
-  axis_vector& operator=(axis_vector other) noexcept {
-    std::swap(size_, other.size_);
-    std::swap(values_, other.values_);
-    return *this;
-  }
-
-  std::int64_t size() const { return size_; }
-  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
-  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
-  std::size_t size_bytes() const { return values_.size_bytes(); }
-  Element* data() { return values_.data(); }
-  Element const* data() const { return values_.data(); }
-  Element* begin() { return data(); }
-  Element* end() { return data() + size_; }
-  Element const* begin() const { return data(); }
-  Element const* end() const { return data() + size_; }
-  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
-  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
-
-  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
-
-  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
-  void resize(std::int64_t size) {
-    if (size == size_) return;
-    if (padded(size) > values_.size())
-      values_ = aligned_array<Element>(padded(size));
-    else
-      std::fill(values_.begin(), values_.end(), Element{});
-    size_ = size;
-  }
-
-  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
-  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
-  template <expression Expression> auto operator+=(Expression&& value) {
-    return accumulate(*this, static_cast<Expression&&>(value));
-  }
-
- private:
-  static std::size_t padded(std::int64_t size) {
-    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
-    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
-  }
-  std::int64_t size_ = 0;
-  aligned_array<Element> values_;
-};
-
-/// A number for each feature, such as a bias.
-template <element Element> using feature_vector = axis_vector<Element, domain::features>;
-
-/// A number for each token, such as a loss or a mean over features.
-template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
-
-/// The numbers of a vector, each several times in turn.
-template <element Element> class repeated_vector {
- public:
-  using tensor_tag = void;
-  using view_tag = void;
-  using value_type = Element;
-  static constexpr domain laid_over = domain::features;
-
-  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
-      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
-
-  std::int64_t times() const { return times_; }
-  std::int64_t size() const { return size_; }
-  std::int64_t features() const { return size_; }
-  std::int64_t tokens() const { return -1; }
-  /// Of the vector.
-  Element const* data() const { return numbers_; }
-  std::size_t size_bytes() const { return bytes_; }
-
- private:
-  Element const* numbers_;
-  std::size_t bytes_;
-  std::int64_t size_, times_;
-};
-
-/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
-/// of its elements. Throws shape_error unless times is positive.
-template <element Element>
-repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
-                                           std::int64_t times) {
-  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
-  return {of, times};
-}
-template <element Element>
-void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/eval/assignment.hpp
-#ifndef TESSERA_SINGLE_EVAL_ASSIGNMENT
-#define TESSERA_SINGLE_EVAL_ASSIGNMENT
-// activation = expression, or token_vector = expression. Argument-dependent lookup of lower_to(plan,
-// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
-// namespace.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace eval {
-
-template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
-  panel_matrix<T>& y = s.destination();
-  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
-}
-template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
-  panel_slice<T> const& y = s.destination();
-  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
-}
-template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
-  token_vector<T>& y = s.destination();
-  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::eval
-#endif
-
 // ---- tessera/simd/lane.hpp
 #ifndef TESSERA_SINGLE_SIMD_LANE
 #define TESSERA_SINGLE_SIMD_LANE
@@ -8025,6 +7531,158 @@ template <element Element> class block_sparse_matrix<Element, void> {
 
 /// A matrix with every block stored. Dense is not another kind of matrix.
 template <element Element> using dense_matrix = block_sparse_matrix<Element, block_shape<16>>;
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/tensor/vectors.hpp
+#ifndef TESSERA_SINGLE_TENSOR_VECTORS
+#define TESSERA_SINGLE_TENSOR_VECTORS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <span>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Numbers along one axis of an activation, in memory one after the other. Elements beyond the last one
+/// are always zero. The two axes are two types, so that a bias cannot be mistaken for a mask.
+template <element Element, domain Axis> class axis_vector {
+  static_assert(Axis == domain::features || Axis == domain::tokens, "an activation has two axes");
+  static constexpr int multiple = Axis == domain::features ? granule : panel_tokens;
+
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = Axis;
+
+  axis_vector() = default;
+  TESSERA_COLD explicit axis_vector(std::int64_t size) : size_(size), values_(padded(size)) {}
+  /// The numbers of a vector, an array or a span, each converted.
+  template <class Array>
+    requires requires(Array const& array) { std::span(array); }
+  explicit axis_vector(Array const& numbers) : axis_vector(std::int64_t(std::size(numbers))) {
+    std::transform(std::begin(numbers), std::end(numbers), begin(),
+                   [](auto number) { return static_cast<Element>(number); });
+  }
+  axis_vector(std::initializer_list<Element> numbers) : axis_vector(std::span(numbers)) {}
+  /// A vector over numbers that another owns, and keeps for longer. Statements write them; a copy has numbers
+  /// of its own, and so has this vector after another vector was assigned to it.
+  ///   lent   begins at a multiple of 64 bytes; zeros follow `size` numbers up to a multiple of 16 features
+  ///          or of 64 tokens
+  /// Throws as block_sparse_matrix::over.
+  TESSERA_COLD static axis_vector over(std::span<Element> lent TESSERA_LIFETIMEBOUND, std::int64_t size,
+                                       borrowing how = borrowing::strict) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::over(lent, std::size_t(size), padded(size), how);
+    made.size_ = size;
+    return made;
+  }
+  bool borrows() const { return values_.borrows(); }
+  /// The values of another tensor, for statements over stored values alone: there need not be as many zeros
+  /// behind them as other statements rely on. As of any vector, an assignment of another
+  /// vector gives it other numbers, and leaves the tensor as it is.
+  static axis_vector of_values(Element* values, std::int64_t size) {
+    axis_vector made;
+    made.values_ = aligned_array<Element>::at(values, std::size_t(size));
+    made.size_ = size;
+    return made;
+  }
+  template <node Value> axis_vector(Value const&) = delete;  // say s(size); run(ctx, s = sum_tokens(x))
+  axis_vector(axis_vector const&) = default;
+  /// Leaves the other without elements.
+  axis_vector(axis_vector&& other) noexcept
+      : size_(std::exchange(other.size_, 0)), values_(std::move(other.values_)) {}
+  axis_vector& operator=(axis_vector other) noexcept {
+    std::swap(size_, other.size_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return Axis == domain::features ? size_ : -1; }
+  std::int64_t tokens() const { return Axis == domain::tokens ? size_ : -1; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+  Element* begin() { return data(); }
+  Element* end() { return data() + size_; }
+  Element const* begin() const { return data(); }
+  Element const* end() const { return data() + size_; }
+  Element& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  Element const& operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
+  /// Another size. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t size) {
+    if (size == size_) return;
+    if (padded(size) > values_.size())
+      values_ = aligned_array<Element>(padded(size));
+    else
+      std::fill(values_.begin(), values_.end(), Element{});
+    size_ = size;
+  }
+
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(axis_vector<Other, Axis> const&) = delete;  // say y = converted(x)
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static std::size_t padded(std::int64_t size) {
+    if (size < 0) throw shape_error(message("[vector] ", size, " elements: there cannot be fewer than none"));
+    return std::size_t(size) / multiple * multiple + (size % multiple ? multiple : 0);
+  }
+  std::int64_t size_ = 0;
+  aligned_array<Element> values_;
+};
+
+/// A number for each feature, such as a bias.
+template <element Element> using feature_vector = axis_vector<Element, domain::features>;
+
+/// A number for each token, such as a loss or a mean over features.
+template <element Element> using token_vector = axis_vector<Element, domain::tokens>;
+
+/// The numbers of a vector, each several times in turn.
+template <element Element> class repeated_vector {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::features;
+
+  repeated_vector(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND, std::int64_t times)
+      : numbers_(of.data()), bytes_(of.size_bytes()), size_(of.size() * times), times_(times) {}
+
+  std::int64_t times() const { return times_; }
+  std::int64_t size() const { return size_; }
+  std::int64_t features() const { return size_; }
+  std::int64_t tokens() const { return -1; }
+  /// Of the vector.
+  Element const* data() const { return numbers_; }
+  std::size_t size_bytes() const { return bytes_; }
+
+ private:
+  Element const* numbers_;
+  std::size_t bytes_;
+  std::int64_t size_, times_;
+};
+
+/// In statements on stored values, numbers that several values share: of the blocks of a matrix, each for all
+/// of its elements. Throws shape_error unless times is positive.
+template <element Element>
+repeated_vector<Element> repeat_interleave(feature_vector<Element> const& of TESSERA_LIFETIMEBOUND,
+                                           std::int64_t times) {
+  if (times < 1) throw shape_error(message("[repeat_interleave] numbers are to stand ", times, " times"));
+  return {of, times};
+}
+template <element Element>
+void repeat_interleave(feature_vector<Element> const&& of, std::int64_t times) = delete;
 
 }}  // namespace tessera::TESSERA_ISA
 #endif
@@ -11060,6 +10718,151 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/tensor/panel_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#define TESSERA_SINGLE_TENSOR_PANEL_MATRIX
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Goes through the elements of an activation or of a slice: feature by feature, the tokens of each in order.
+template <class Panels> class panel_iterator {
+ public:
+  using value_type = typename Panels::value_type;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::forward_iterator_tag;
+  using iterator_category = std::forward_iterator_tag;
+  using reference = decltype(std::declval<Panels&>()(0, 0));
+  using pointer = void;
+
+  panel_iterator() = default;
+  panel_iterator(Panels& of, std::int64_t feature) : of_(&of), feature_(feature) {}
+
+  reference operator*() const { return (*of_)(feature_, token_); }
+  panel_iterator& operator++() {
+    if (++token_ == of_->tokens()) {
+      token_ = 0;
+      ++feature_;
+    }
+    return *this;
+  }
+  panel_iterator operator++(int) {
+    const panel_iterator before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(panel_iterator const&, panel_iterator const&) = default;
+
+ private:
+  Panels* of_ = nullptr;
+  std::int64_t feature_ = 0, token_ = 0;
+};
+
+/// An activation (features, tokens), kept as panels of 64 tokens: a panel is contiguous, feature by feature
+/// (features that share a lane together: place_in_panel), so that the tokens of one feature are whole SIMD
+/// registers. Features are stored in multiples of 16; elements beyond the last feature or token are
+/// always zero.
+template <element Element> class panel_matrix {
+ public:
+  using tensor_tag = void;
+  using value_type = Element;
+  static constexpr domain laid_over = domain::panels;
+
+  panel_matrix() = default;
+  TESSERA_COLD panel_matrix(std::int64_t features, std::int64_t tokens)
+      : features_(features), tokens_(tokens), values_(elements(features, tokens)) {}
+  template <node Value> panel_matrix(Value const&) = delete;  // say y(features, tokens); run(ctx, y = w * x)
+  template <element Other>
+  panel_matrix(panel_matrix<Other> const&) = delete;  // say y(features, tokens); run(ctx, y = converted(x))
+  panel_matrix(panel_matrix const&) = default;
+  /// Leaves the other 0 x 0.
+  panel_matrix(panel_matrix&& other) noexcept
+      : features_(std::exchange(other.features_, 0)),
+        tokens_(std::exchange(other.tokens_, 0)),
+        values_(std::move(other.values_)) {}
+  panel_matrix& operator=(panel_matrix other) noexcept {
+    std::swap(features_, other.features_);
+    std::swap(tokens_, other.tokens_);
+    std::swap(values_, other.values_);
+    return *this;
+  }
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return padded_features() * panel_tokens; }
+  std::size_t size_bytes() const { return values_.size_bytes(); }
+
+  Element* panel(std::int64_t p) { return values_.data() + p * panel_stride(); }
+  Element const* panel(std::int64_t p) const { return values_.data() + p * panel_stride(); }
+  Element* data() { return values_.data(); }
+  Element const* data() const { return values_.data(); }
+
+  Element& operator()(std::int64_t feature, std::int64_t token) { return values_[index(feature, token)]; }
+  Element operator()(std::int64_t feature, std::int64_t token) const {
+    return values_[index(feature, token)];
+  }
+
+  /// The elements without padding: feature by feature, the tokens of each in order.
+  auto begin() { return panel_iterator<panel_matrix>(*this, 0); }
+  auto end() { return panel_iterator<panel_matrix>(*this, tokens_ > 0 ? features_ : 0); }
+  auto begin() const { return panel_iterator<panel_matrix const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_matrix const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  template <class Number> void fill(Number) = delete;  // say std::fill(x.begin(), x.end(), number)
+
+  /// Another number of tokens. Values are lost. Allocates only to grow beyond the largest size so far.
+  void resize(std::int64_t tokens) {
+    if (tokens == tokens_) return;
+    const std::size_t needed = elements(features_, tokens);
+    if (needed > values_.size())
+      values_ = aligned_array<Element>(needed);
+    else if (tokens % panel_tokens != 0)
+      std::fill_n(values_.data() + needed - std::size_t(panel_stride()), panel_stride(), Element{});
+    tokens_ = tokens;
+  }
+
+  // An assignment of an expression describes it: see expr/statement.hpp.
+  template <assigned Value> auto operator=(Value const& value) { return assign(*this, value); }
+  template <element Other> void operator=(panel_matrix<Other> const&) = delete;  // say y = converted(x)
+  template <expression Expression> auto operator+=(Expression&& value) {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  TESSERA_COLD static std::size_t elements(std::int64_t features, std::int64_t tokens) {
+    if (features < 0 || tokens < 0)
+      throw shape_error(
+          message("[panel_matrix] ", features, " features and ", tokens, " tokens: neither may be negative"));
+    const auto up = [](std::int64_t n, int step) {
+      return std::size_t(n) / unsigned(step) * unsigned(step) + (n % step ? unsigned(step) : 0);
+    };
+    const std::size_t rows = up(features, granule), columns = up(tokens, panel_tokens);
+    // A panel without tokens has a stride, too.
+    checked_multiply(rows, panel_tokens);
+    checked_multiply(columns, granule);
+    return checked_multiply(rows, columns);
+  }
+  std::size_t index(std::int64_t feature, std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return std::size_t(token / panel_tokens * panel_stride() +
+                       place_in_panel<Element>(feature, token % panel_tokens));
+  }
+
+  std::int64_t features_ = 0, tokens_ = 0;
+  aligned_array<Element> values_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/eval/product.hpp
 #ifndef TESSERA_SINGLE_EVAL_PRODUCT
 #define TESSERA_SINGLE_EVAL_PRODUCT
@@ -13677,6 +13480,178 @@ template <class T, class Value> void lower(plan& p, expr::statement<token_rows<T
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
+// ---- tessera/tensor/panel_slice.hpp
+#ifndef TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#define TESSERA_SINGLE_TENSOR_PANEL_SLICE
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A range of the features and of the panels of an activation, as an operand or a destination: the gates of a
+/// recurrent layer, a time step of many. Refers to the activation, which must outlive it.
+///   Element   const if the activation is
+/// Tokens of the last panel beyond the slice's tokens are padding: statements on the slice write zeros there,
+/// up to a multiple of 16 at least.
+template <class Element> class panel_slice {
+ public:
+  using tensor_tag = void;
+  using view_tag = void;
+  using value_type = std::remove_const_t<Element>;
+  using whole_type =
+      std::conditional_t<std::is_const_v<Element>, panel_matrix<value_type> const, panel_matrix<value_type>>;
+  static constexpr domain laid_over = domain::panels;
+
+  /// All of an activation.
+  explicit panel_slice(whole_type& whole)
+      : whole_(&whole),
+        built_features_(whole.features()),
+        built_tokens_(whole.tokens()),
+        features_(whole.features()),
+        tokens_(whole.tokens()) {}
+  panel_slice(panel_slice const&) = default;
+
+  std::int64_t features() const { return features_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t padded_features() const { return round_up<std::int64_t>(features_, granule); }
+  std::int64_t panels() const { return ceil_div<std::int64_t>(tokens_, panel_tokens); }
+  /// Elements from one panel to the next.
+  std::int64_t panel_stride() const { return whole_->panel_stride(); }
+  /// From the first element to behind the last one, elements of other features between them included.
+  std::size_t size_bytes() const {
+    if (panels() == 0 || features_ == 0) return 0;
+    const std::int64_t last = round_up<std::int64_t>(features_, element_traits<value_type>::features_a_lane);
+    return std::size_t((panels() - 1) * panel_stride() + last * panel_tokens) * sizeof(value_type);
+  }
+  /// Whether the features behind the slice, until it has a multiple of 16, are zeros of its activation.
+  bool has_padded_features() const {
+    return features_ % granule == 0 ||
+           (first_feature_ + features_ == built_features_ &&
+            first_feature_ + padded_features() <= round_up<std::int64_t>(built_features_, granule));
+  }
+  /// Whether the tokens behind the slice, up to a multiple of 64, are zero.
+  bool has_padded_tokens() const {
+    return tokens_ % panel_tokens == 0 || first_panel_ * panel_tokens + tokens_ == built_tokens_;
+  }
+
+  /// Throws shape_error if the activation has another size than when the slice was made.
+  Element* data() const {
+    if (whole_->features() != built_features_ || whole_->tokens() != built_tokens_)
+      throw shape_error(message("[slice] the activation was (", built_features_, ", ", built_tokens_,
+                                ") when the slice was made and is (", whole_->features(), ", ",
+                                whole_->tokens(), ") now: make the slice anew"));
+    Element* const all = whole_->data();  // null if it has no elements
+    return all ? all + first_panel_ * panel_stride() + place_in_panel<value_type>(first_feature_, 0) : all;
+  }
+  Element* panel(std::int64_t p) const { return data() + p * panel_stride(); }
+
+  std::conditional_t<std::is_const_v<Element>, value_type, Element&> operator()(std::int64_t feature,
+                                                                                std::int64_t token) const {
+    TESSERA_ASSERT(feature >= 0 && feature < features_ && token >= 0 && token < tokens_,
+                   "indices are in range");
+    return (*whole_)(first_feature_ + feature, first_panel_ * panel_tokens + token);
+  }
+
+  /// The elements: feature by feature, the tokens of each in order. The slice must outlive the iterators.
+  auto begin() const { return panel_iterator<panel_slice const>(*this, 0); }
+  auto end() const { return panel_iterator<panel_slice const>(*this, tokens_ > 0 ? features_ : 0); }
+
+  /// Features [first, last) of this slice.
+  TESSERA_COLD panel_slice with_features(std::int64_t first, std::int64_t last) const {
+    require_range("slice_features", "features", first, last, features_);
+    constexpr std::int64_t lane = element_traits<value_type>::features_a_lane;
+    if (first % lane != 0 || (last % lane != 0 && last != features_))
+      throw shape_error(message("[slice_features] features ", first, " to ", last, " of ", features_, ": ",
+                                lane, " features share a lane, so a slice begins at a multiple of ", lane,
+                                " and ends at one, or at ", features_));
+    panel_slice part = *this;
+    part.first_feature_ += first;
+    part.features_ = last - first;
+    return part;
+  }
+  /// Tokens [first, last) of this slice.
+  TESSERA_COLD panel_slice with_tokens(std::int64_t first, std::int64_t last) const {
+    require_range("slice_tokens", "tokens", first, last, tokens_);
+    if (first % panel_tokens != 0)
+      throw shape_error(message("[slice_tokens] tokens ", first, " to ", last, " of ", tokens_,
+                                ": a slice begins at a panel, a multiple of ", panel_tokens, ", such as ",
+                                first / panel_tokens * panel_tokens));
+    panel_slice part = *this;
+    part.first_panel_ += first / panel_tokens;
+    part.tokens_ = last - first;
+    return part;
+  }
+
+  // An assignment describes a statement that writes to the activation, also that of another slice.
+  auto operator=(panel_slice const& value) const { return assign(*this, value); }
+  template <class Value>
+    requires(assigned<Value> || tensor<Value>)
+  auto operator=(Value const& value) const {
+    return assign(*this, value);
+  }
+  template <expression Expression> auto operator+=(Expression&& value) const {
+    return accumulate(*this, static_cast<Expression&&>(value));
+  }
+
+ private:
+  static void require_range(const char* operation, const char* what, std::int64_t first, std::int64_t last,
+                            std::int64_t all) {
+    if (first < 0 || last < first || last > all)
+      throw shape_error(message("[", operation, "] ", what, " ", first, " to ", last, " of ", all,
+                                ": they must be in ascending order within 0 … ", all));
+  }
+
+  whole_type* whole_;
+  std::int64_t built_features_, built_tokens_;
+  std::int64_t first_feature_ = 0, features_;
+  std::int64_t first_panel_ = 0, tokens_;
+};
+
+namespace detail {
+template <class Element> panel_slice<Element> slice_of(panel_matrix<Element>& x) {
+  return panel_slice<Element>(x);
+}
+template <class Element> panel_slice<Element const> slice_of(panel_matrix<Element> const& x) {
+  return panel_slice<Element const>(x);
+}
+template <class Element> panel_slice<Element> slice_of(panel_slice<Element> const& x) { return x; }
+template <class Panels>
+concept can_be_sliced = !tensor_view<Panels> && requires(Panels& x) { slice_of(x); };
+}  // namespace detail
+
+/// Features [first, last) of an activation or of a slice. Throws shape_error unless they begin and end at a
+/// lane: anywhere for float and double, at even numbers for bfloat16 and float16, at multiples of four for
+/// 8-bit floats.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_features(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
+                "[slice_features] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_features(first, last);
+}
+template <class Element>
+auto slice_features(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_features(first, last);
+}
+
+/// Tokens [first, last) of an activation or of a slice. Throws shape_error unless they begin at a multiple of
+/// 64.
+template <class Panels>
+  requires detail::can_be_sliced<Panels>
+auto slice_tokens(Panels&& x TESSERA_LIFETIMEBOUND, std::int64_t first, std::int64_t last) {
+  static_assert(std::is_lvalue_reference_v<Panels>,
+                "[slice_tokens] a slice refers to an activation, which must be a variable");
+  return detail::slice_of(x).with_tokens(first, last);
+}
+template <class Element>
+auto slice_tokens(panel_slice<Element> const& x, std::int64_t first, std::int64_t last) {
+  return x.with_tokens(first, last);
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/statements/concatenation.hpp
 #ifndef TESSERA_SINGLE_STATEMENTS_CONCATENATION
 #define TESSERA_SINGLE_STATEMENTS_CONCATENATION
@@ -13917,6 +13892,22 @@ template <class T>
 concept runnable = requires { typename std::remove_cvref_t<T>::statement_tag; };
 
 namespace eval {
+
+/// activation = expression, or token_vector = expression: argument-dependent lookup of lower_to(plan,
+/// destination, expression) finds the kind of step that computes the expression, in eval/ or in a user's
+/// namespace.
+template <class T, class Value> void lower(plan& p, expr::statement<panel_matrix<T>, Value, false> const& s) {
+  panel_matrix<T>& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<panel_slice<T>, Value, false> const& s) {
+  panel_slice<T> const& y = s.destination();
+  lower_to(p, panels_to<T>{by_panel(y), y.features(), y.tokens()}, s.value);
+}
+template <class T, class Value> void lower(plan& p, expr::statement<token_vector<T>, Value, false> const& s) {
+  token_vector<T>& y = s.destination();
+  lower_to(p, tokens_to<T>{by_panel(y), y.tokens()}, s.value);
+}
 
 /// Adds the steps of a statement to a plan. A statement that is no assignment has a member `lower`. Each kind
 /// of assignment has an overload of `lower` in its file, which may be a user's.
@@ -37546,6 +37537,7 @@ TESSERA_BODY void loss_scaling::overflowed(std::int64_t step, std::string const&
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -37627,7 +37619,8 @@ struct state_array {
 ///   }
 class state_list {
  public:
-  explicit state_list(any_tensor const& parameter) : parameter_(parameter) {}
+  explicit state_list(any_tensor const& parameter, std::vector<state_array> so_far = {})
+      : parameter_(parameter), arrays_(std::move(so_far)) {}
 
   /// Accumulators, zero at first: one for each stored value, block, row or column.
   void elements(std::string name, in_new_blocks begins = in_new_blocks::zero) {
@@ -37694,11 +37687,12 @@ template <class T> TESSERA_COLD void clear_overhang(any_tensor const& matrix, T*
 
 }  // namespace detail
 
-/// The state of an optimizer: the arrays of each parameter of a model, in its order, and the number of
-/// updates.
+/// The state of an optimizer, and of hooks beside it (add_state): the arrays of each parameter of a model, in
+/// its order, the number of updates, and numbers of hooks by name.
 struct optimizer_state {
   std::vector<std::vector<state_array>> parameters;
   std::int64_t updates = 0;
+  std::map<std::string, double> numbers = {};
 
   std::size_t size_bytes() const {
     std::size_t all = 0;
@@ -38115,33 +38109,54 @@ std::vector<state_array> declared_state(Optimizer const& by, nn::any_parameter c
 
 }  // namespace detail
 
-/// The state before the first update: masters are the parameters, all else is zero.
+/// Gives a state the values before the first update: masters are the parameters, all else is zero.
+void restart(optimizer_state& state, nn::parameter_list const& model);
+
+/// The state before the first update.
 ///   births   whether it tells when blocks grow, also if the optimizer does not ask: turnover::knows_age
 template <class Optimizer>
 optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list const& model,
                               bool births = false) {
   optimizer_state state;
-  for (nn::any_parameter const& each : model) {
-    std::vector<state_array> arrays = detail::declared_state(optimizer, each, births);
-    for (state_array& array : arrays) array.reset(parameter_sizes::of(each.tensor));
-    if (each.is_narrow())
-      arrays[0].element->from_double(each.tensor.values().data(), each.tensor.size(), arrays[0].bytes.data());
-    state.parameters.push_back(std::move(arrays));
-  }
+  for (nn::any_parameter const& each : model)
+    state.parameters.push_back(detail::declared_state(optimizer, each, births));
+  restart(state, model);
   return state;
+}
+
+/// Adds the arrays that a hook of the training step declares for each parameter, as an optimizer does; they
+/// begin with zeros. Checkpoints hold them, and updates of patterns move them. Throws option_error for a name
+/// that is taken.
+template <class Hook>
+void add_state(optimizer_state& state, Hook const& hook, nn::parameter_list const& model) {
+  static_assert(detail::declares_state<Hook>,
+                "a hook declares its state: `void state(train::state_list& each, any_tensor const&) const`");
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    const std::size_t before = arrays.size();
+    state_list list(model[i].tensor, std::move(arrays));
+    hook.state(list, model[i].tensor);
+    arrays = list.take();
+    for (std::size_t k = before; k < arrays.size(); ++k)
+      arrays[k].reset(parameter_sizes::of(model[i].tensor));
+  }
 }
 
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
 /// optimizer declares for a dense matrix of 64 x 64, for as many values and blocks.
 ///   births   as of initial_state
-template <class Optimizer>
-double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false) {
+///   hooks    of which add_state keeps arrays
+template <class Optimizer, class... Hooks>
+double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false,
+                   Hooks const&... hooks) {
   constexpr int side = 64;
   const auto of = [&]<class T>(T) {
     dense_matrix<T> probe(side, side);
     const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
     double bytes = 0;
-    for (state_array& array : detail::declared_state(optimizer, like, births)) {
+    state_list all(like.tensor, detail::declared_state(optimizer, like, births));
+    (hooks.state(all, like.tensor), ...);
+    for (state_array& array : all.take()) {
       array.reset(parameter_sizes::of(like.tensor));
       const bool by_block = array.per == state_per::block;
       bytes += static_cast<double>(array.bytes.size()) *
@@ -38221,6 +38236,18 @@ void set_elements(optimizer_state& state, std::string const& name, nn::parameter
 TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
                                                const char* range) {
   if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+TESSERA_COLD TESSERA_BODY void restart(optimizer_state& state, nn::parameter_list const& model) {
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    any_tensor const& tensor = model[i].tensor;
+    for (state_array& array : arrays) array.reset(parameter_sizes::of(tensor));
+    if (model[i].is_narrow())
+      arrays[0].element->from_double(tensor.values().data(), tensor.size(), arrays[0].bytes.data());
+  }
+  state.updates = 0;
+  state.numbers.clear();
 }
 
 namespace detail {
@@ -39083,12 +39110,35 @@ inline double decay_after(std::int64_t done, double end, fraction_decay how = fr
   return (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
-/// The number of blocks that an update replaces: `share` of the stored ones, rounded down, and no more than
-/// are absent, since a matrix may be nearly dense.
-///   share   in [0, 1]
-inline std::int64_t replaced_share(pattern const& stored, double share) {
-  return std::min(static_cast<std::int64_t>(share * static_cast<double>(stored.blocks())),
-                  absent_blocks(stored));
+/// The sum of decay_after over the updates until `done` steps, one every `interval` (Σ cos kx = sin(nx ÷ 2)
+/// cos((n + 1) x ÷ 2) ÷ sin(x ÷ 2)).
+inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end,
+                            fraction_decay how = fraction_decay::cosine) {
+  const auto updates = static_cast<double>(interval > 0 ? done / interval : 0);
+  if (!(end > 0) || how == fraction_decay::constant) return updates;
+  const double share = static_cast<double>(interval) / end;
+  if (how == fraction_decay::linear) {
+    const double falling = std::min(updates, std::floor(1 / share));
+    return falling - share * falling * (falling + 1) / 2;
+  }
+  const double half = std::numbers::pi * share / 2;
+  return (updates + std::sin(updates * half) * std::cos((updates + 1) * half) / std::sin(half)) / 2;
+}
+
+/// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
+/// as decay_after, and no more than are absent, since a matrix may be nearly dense. What rounding leaves over
+/// is carried to the next update: of six blocks a tenth is one block at three updates of five, where always
+/// one would tear out a sixth of the matrix each time, and always none would keep its pattern.
+///   fraction   in [0, 1]
+inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
+                                    std::int64_t interval, double end,
+                                    fraction_decay how = fraction_decay::cosine) {
+  const auto until = [&](std::int64_t steps) {
+    return std::llround(fraction * static_cast<double>(stored.blocks()) *
+                        sum_of_decays(steps, interval, end, how));
+  };
+  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0,
+                                  std::min(stored.blocks(), absent_blocks(stored)));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
@@ -39627,12 +39677,8 @@ struct evolving_pattern {
   }
   void check() const { require_updates("evolving_pattern", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The factor of `fraction` after `done` steps.
-  double decay(std::int64_t done) const { return decay_after(done, static_cast<double>(steps), falls); }
-  /// The number of blocks to replace: rounded up twice, and no more than absent blocks.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double most = std::ceil(fraction * static_cast<double>(stored.blocks()));
-    return std::min(static_cast<std::int64_t>(std::ceil(most * decay(done))), absent_blocks(stored));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);
@@ -39706,6 +39752,10 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     if constexpr (requires { policy.check(); }) policy.check();
     turnover.check();
   }
+
+  /// Keeps what a hook of the training step declares for each parameter, beside the state of the optimizer:
+  /// see add_state. Before the training resumes.
+  template <class Hook> void keep(Hook const& hook) { add_state(state, hook, model); }
 
   /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
   /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
@@ -40108,6 +40158,7 @@ class checkpoint {
   void load(mutable_any_layer const& model, optimizer_state& optimizer,
             nn::mutable_parameter_list gradients) const;
   friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
+  friend void load_array(checkpoint const&, std::string const&, nn::mutable_parameter_list);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
@@ -40135,6 +40186,10 @@ class checkpoint {
   ///   in_rows   they are blocks of a dense matrix, and rows in the file
   void read(std::string const& name, any_tensor const& of, element_type const& element,
             std::vector<std::int64_t> const& shape, std::span<std::byte> to, bool in_rows) const;
+
+  /// Checks and reads an array with a number for each stored value of a parameter, which has its pattern.
+  void read_array(std::string const& name, any_tensor const& of, element_type const& element,
+                  std::span<std::byte> to) const;
 
   std::string path_;
   io::safetensors_file tensors_;
@@ -40408,6 +40463,15 @@ TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_ten
   std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
   tensors_.read_into(name, element.name, shape, rows);
   detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::read_array(std::string const& name, any_tensor const& of,
+                                                      element_type const& element,
+                                                      std::span<std::byte> to) const {
+  pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
+  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored);
+  expect(name, element.name, shape);
+  read(name, of, element, shape, to, stored && stored->is_dense());
 }
 
 #endif
@@ -40778,20 +40842,24 @@ TESSERA_BODY void require_finite(std::int64_t step, double loss, gradient_size c
 #define TESSERA_SINGLE_TRAIN_STEP_HOOK
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// The two places of a training step where a program can add work. A hook derives from this and hides one
-/// function or both; a function that is not hidden costs nothing. train_step takes any number of hooks and
-/// calls them in order.
+/// The places of a training step where a program can add work. A hook derives from this and hides some of its
+/// functions; a function that is not hidden costs nothing. train_step takes any number of hooks and calls
+/// them in order. What a hook keeps from step to step, in t.state, is told to t.keep: arrays for each
+/// parameter, which it declares as an optimizer does, and t.state.numbers.
 struct step_hook {
   /// After the last micro-batch, before the gradients are measured, checked and clipped. A hook that adds to
   /// t.gradients, such as a sum over processes, also adds the losses and tokens to `loss`.
-  template <class Training> void accumulated(context&, Training& /*t*/, token_loss& /*loss*/) {}
+  template <class Training> void accumulated(context&, Training& /*t*/, token_loss& /*loss*/) const {}
 
   /// Around the optimizer: must call `update()` once, which runs it. For averages of weights, or moments that
   /// are stored elsewhere between steps. The first hook is the outermost. A skipped step does not call this.
   template <class Training, class Update>
-  void around_update(context&, Training& /*t*/, Update const& update) {
+  void around_update(context&, Training& /*t*/, Update const& update) const {
     update();
   }
+
+  /// After an update of the pattern; t.state has moved with it.
+  template <class Training> void evolved(context&, Training& /*t*/) const {}
 };
 
 namespace detail {
@@ -40817,6 +40885,7 @@ void update_inside(context& ctx, Training& t, Update const& update, First& first
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -40986,14 +41055,17 @@ step_report gradient_step(context& ctx, Training& t, step_settings const& how, A
 /// pass of accumulate is not of this step, and error if the loss or a gradient is not finite, or in step 0
 /// all matrices and their gradients are zero. If the scale adapts, gradients that are not finite only skip
 /// the optimizer, and growth by gradients.
-///   hooks   additions after accumulation and around the optimizer: train::step_hook
+///   hooks   additions after accumulation, around the optimizer and after changes of patterns: step_hook
 ///   t       a training, or an any_training
 template <class Training, class Accumulate, class... Hooks>
 step_report train_step(context& ctx, Training& t, step_settings const& how, Accumulate&& accumulate,
                        Hooks&&... hooks) {
-  return detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
-    return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
-  });
+  const step_report report =
+      detail::evolving_step(ctx, t, how, accumulate, [&](function_ref<token_loss(int)> watched) {
+        return detail::unrefreshed_step(ctx, t, how, watched, hooks...);
+      });
+  if (report.changed.replaced > 0) (hooks.evolved(ctx, t), ...);
+  return report;
 }
 
 namespace detail {
@@ -41040,6 +41112,17 @@ TESSERA_COLD inline void leave_out_new_settings(io::json& now, io::json_place co
   });
 }
 
+TESSERA_COLD inline io::json numbers_to_json(std::map<std::string, double> const& numbers) {
+  io::json all = io::json::object{};
+  for (auto const& [name, number] : numbers) all[name] = number;
+  return all;
+}
+TESSERA_COLD inline std::map<std::string, double> numbers_from_json(io::json_place const& from) {
+  std::map<std::string, double> all;
+  for (io::json_member const& each : from.members()) all[each.key] = from.at(each).as_number();
+  return all;
+}
+
 }  // namespace detail
 
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
@@ -41056,6 +41139,7 @@ void save(any_training<Optimizer, Policy> const& t, std::string const& folder, i
                                     {"good_steps", t.scaling.good_steps},
                                     {"explored", t.explored.to_json()},
                                     {"gradient_averages", t.candidates.averages_to_json()},
+                                    {"numbers", detail::numbers_to_json(t.state.numbers)},
                                     {"random_keys", detail::text_of(t.keys)},
                                     {"settings", detail::settings_of(t)},
                                     {"program", std::move(program)}};
@@ -41111,7 +41195,10 @@ void resume(any_training<Optimizer, Policy>& t, checkpoint const& from,
   growth_candidates<Policy> candidates;
   if (state.contains("gradient_averages"))  // not in older files
     candidates.averages_from_json(state.at("gradient_averages"));
+  std::map<std::string, double> numbers;
+  if (state.contains("numbers")) numbers = detail::numbers_from_json(state.at("numbers"));  // of hooks, new
   from.load(t.model, t.state, t.gradients);
+  t.state.numbers = std::move(numbers);
   detail::put_keys(t.model, kept);
   t.keys = keys;
   t.explored = std::move(explored);
@@ -41225,7 +41312,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   for (std::size_t i = 0; i < restored.size(); ++i)
     if (nn::is_wanted(gradients[i].tensor)) gradients[i].tensor.reset_like(restored[i].tensor);
   nn::set_zero(gradients);
-  t.state = initial_state(t.optimizer, t.model, t.turnover.knows_age());
+  restart(t.state, t.model);
   t.progress = earlier;
   t.scaling = scaling;
 
@@ -42189,7 +42276,6 @@ TESSERA_BODY std::int64_t masking::apply(std::span<std::int32_t const> tokens,
 #ifndef TESSERA_SINGLE_TRAIN_MASTERS
 #define TESSERA_SINGLE_TRAIN_MASTERS
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -42202,6 +42288,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///   masters   zeros_like(model)
 void load_masters(checkpoint const& from, nn::parameter_list const& model,
                   nn::mutable_parameter_list masters);
+
+/// Gives a model the values that a checkpoint has in an array of the state beside each parameter, such as
+/// "average" (weight_average), rounded to it; nn::refresh(model, 0) makes layers follow. Throws io_error if
+/// the checkpoint has no such array, and shape_error unless it has the model's sizes.
+///   model   as from.load(model) left it
+void load_array(checkpoint const& from, std::string const& array, nn::mutable_parameter_list model);
 
 #ifdef TESSERA_BODY
 
@@ -42217,10 +42309,25 @@ TESSERA_COLD TESSERA_BODY void load_masters(checkpoint const& from, nn::paramete
       to.set_values(narrow.values());
       continue;
     }
-    pattern const* const stored = narrow.is_matrix() ? &narrow.pattern() : nullptr;
-    const std::vector<std::int64_t> shape = detail::shape_in_file(narrow, stored);
-    from.expect(name, to.element().name, shape);
-    from.read(name, to, to.element(), shape, {to.data(), to.size_bytes()}, stored && stored->is_dense());
+    from.read_array(name, narrow, to.element(), {to.data(), to.size_bytes()});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void load_array(checkpoint const& from, std::string const& array,
+                                          nn::mutable_parameter_list model) {
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& to = model[i].tensor;
+    element_type const& wide = *to.element().accumulator;
+    const std::string name = names[i] + "." + array;
+    if (!from.tensors_.contains(name))
+      throw io_error(message("[read ", from.tensors_.path(), "] has no ", array,
+                             " of the weights: there is no ", io::in_quotes(name)));
+    aligned_array<std::byte> bytes(static_cast<std::size_t>(to.size()) * wide.bytes);
+    from.read_array(name, to, wide, bytes.span());
+    std::vector<double> values(static_cast<std::size_t>(to.size()));
+    wide.to_double(bytes.data(), to.size(), values.data());
+    to.set_values(values);
   }
 }
 
@@ -42977,8 +43084,10 @@ struct deep_rewiring {
   }
   void check() const { require_updates("deep_rewiring", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
-  std::int64_t count(pattern const& stored, std::int64_t) const { return replaced_share(stored, fraction); }
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps),
+                           fraction_decay::constant);
+  }
   /// 1 or -1 for a place of the grid, numbered row by row, of the matrix of this key.
   int sign(random_key matrix, std::int64_t place) const {
     const random_stream random(seed, random_purpose::signs, matrix);
@@ -43183,10 +43292,9 @@ struct rigl {
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The number of blocks to replace: rounded down, as in the authors' code, and no more than are absent.
-  /// There, blocks that were just pruned grow again if fewer are absent, as zeros.
+  /// The authors' code rounds down, and if fewer blocks are absent, those just pruned grow again, as zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, end(), falls));
+    return replaced_blocks(stored, fraction, done, interval, end(), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);
@@ -43237,9 +43345,8 @@ struct sparse_evolutionary_training {
   }
   void check() const { require_updates("sparse_evolutionary_training", interval, steps, fraction); }
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to replace, rounded down; no more than are absent.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   /// Prunes negative blocks in proportion to their number, rounded down; the rest of `count` are positive.
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const;
@@ -43333,10 +43440,8 @@ struct sparse_momentum {
   }
   void check() const;
   bool due(std::int64_t done) const { return due_every(interval, static_cast<double>(steps), done); }
-  /// The number of blocks to prune in a matrix, rounded down; no more than are absent, as in the authors'
-  /// code, since a matrix may have grown nearly dense.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    return replaced_share(stored, fraction * decay_after(done, static_cast<double>(steps), falls));
+    return replaced_blocks(stored, fraction, done, interval, static_cast<double>(steps), falls);
   }
   std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
     return at.weakest_blocks(count, norm);
@@ -44533,6 +44638,200 @@ TESSERA_BODY pattern_history pattern_history::from_json(io::json_place const& pl
     }
   }
   return all;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/weight_average.hpp
+#ifndef TESSERA_SINGLE_TRAIN_WEIGHT_AVERAGE
+#define TESSERA_SINGLE_TRAIN_WEIGHT_AVERAGE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Averages of the weights of a run, which often have a lower loss than the last ones: the training goes on as
+// without them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// How weights are averaged.
+enum class averaging {
+  ema,   // exponential moving average (Polyak & Juditsky 1992): average ← decay · average + (1 - decay) · w
+  lawa,  // mean of the last `keep` snapshots (Kaddour 2022, "Stop Wasting My Time! Saving Days of ImageNet
+         // and BERT Training with Latest Weight Averaging")
+};
+
+/// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
+/// training's state, which a checkpoint holds: t.keep(average) before the training resumes, and average as a
+/// hook of train_step or run_training. The average begins with the weights after the first update, and anew
+/// after each update of a pattern, since another model is trained then. `averaged_weights` evaluates it.
+///   memory   of an accumulator for each weight: 1 (ema), keep + 1 (lawa)
+struct weight_average : step_hook {
+  averaging by = averaging::ema;
+  double decay = 0.999;    // of ema, [0, 1)
+  std::int64_t every = 1;  // updates from one sample of the weights to the next
+  int keep = 10;           // snapshots of lawa
+
+  static weight_average ema(double decay = 0.999, std::int64_t every = 1) {
+    weight_average one;
+    one.decay = decay;
+    one.every = every;
+    return one;
+  }
+  static weight_average lawa(std::int64_t every, int keep = 10) {
+    weight_average one;
+    one.by = averaging::lawa;
+    one.every = every;
+    one.keep = keep;
+    return one;
+  }
+
+  /// Throws option_error for settings that make no sense.
+  void check() const;
+  void state(state_list& each, any_tensor const&) const {
+    each.elements("average");
+    if (by == averaging::lawa)
+      for (int i = 0; i < keep; ++i) each.elements("snapshot." + std::to_string(i));
+  }
+  template <class Training, class Update>
+  void around_update(context& ctx, Training& t, Update const& update) const {
+    update();
+    const bool first = t.state.numbers["average.samples"] == 0;
+    if (first || t.state.updates % every == 0) add(ctx, t.listed_model(), t.state);
+  }
+  template <class Training> void evolved(context& ctx, Training& t) const {
+    t.state.numbers["average.samples"] = 0;
+    add(ctx, t.listed_model(), t.state);
+  }
+  /// Takes a sample of the weights of a model that this state belongs to.
+  void add(context& ctx, nn::mutable_parameter_list& model, optimizer_state& state) const;
+};
+
+/// While it lives, a model has the weights of an array of its training's state in place of its own, of which
+/// it gets every bit back. Layers follow both changes. Throws option_error if no parameter has such an array.
+///
+///   {
+///     const train::averaged_weights shown(ctx, t);
+///     loss = evaluate(t.model);
+///   }
+class averaged_weights {
+ public:
+  template <class Training>
+  averaged_weights(context& ctx, Training& t TESSERA_LIFETIMEBOUND, std::string name = "average")
+      : averaged_weights(ctx, t.model, t.state, t.progress.step, std::move(name)) {}
+  averaged_weights(averaged_weights const&) = delete;
+  averaged_weights& operator=(averaged_weights const&) = delete;
+  ~averaged_weights();
+
+ private:
+  averaged_weights(context& ctx, trainable_layer model, optimizer_state const& state, std::int64_t step,
+                   std::string const& name);
+
+  context& ctx_;
+  trainable_layer model_;
+  std::int64_t step_;
+  std::vector<aligned_array<std::byte>> own_;  // values of each parameter
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void weight_average::check() const {
+  if (!(decay >= 0 && decay < 1))
+    throw option_error(message("[weight_average] decay is ", decay, ": it must be in [0, 1)"));
+  if (every < 1)
+    throw option_error(message("[weight_average] every is ", every, ": it must be a number of updates"));
+  if (keep < 1)
+    throw option_error(message("[weight_average] keep is ", keep, ": it must be a number of snapshots"));
+}
+
+namespace detail {
+
+/// The mean of snapshots, in double.
+template <class T>
+void take_mean(context& ctx, T* average, std::int64_t size, state_array const* snapshots, int count) {
+  constexpr std::int64_t share = 1 << 14;
+  ctx.run(static_cast<int>(ceil_div(size, share)), [&](int part, std::byte*) {
+    for (std::int64_t k = part * share; k < std::min(size, (part + 1) * share); ++k) {
+      double sum = 0;
+      for (int i = 0; i < count; ++i) sum += double(snapshots[i].data<T>()[k]);
+      average[k] = T(sum / count);
+    }
+  });
+}
+
+/// One sample of the weights of a parameter, after `samples` others.
+template <class T>
+void add_sample(context& ctx, weight_average const& how, T const* weights, std::vector<state_array>& arrays,
+                std::int64_t samples) {
+  const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                  [](state_array const& array) { return array.name == "average"; });
+  if (found == arrays.end())
+    throw option_error("[weight_average] the state of the training has no average: t.keep(average) first");
+  state_array* const first = &*found;  // snapshots follow
+  const auto copy_to = [&](state_array& array) {
+    std::memcpy(array.bytes.data(), weights, array.bytes.size());
+  };
+  if (how.by == averaging::lawa) {
+    copy_to(first[1 + samples % how.keep]);
+    take_mean(ctx, first->data<T>(), first->size(), first + 1,
+              int(std::min<std::int64_t>(samples + 1, how.keep)));
+  } else if (samples == 0) {
+    copy_to(*first);
+  } else {  // weights that stay keep their bits
+    auto average = feature_vector<T>::of_values(first->data<T>(), first->size());
+    const auto w = feature_vector<T>::of_values(const_cast<T*>(weights), first->size());
+    run(ctx, average = average + (w - average) * (1 - how.decay));
+  }
+}
+
+}  // namespace detail
+
+TESSERA_BODY void weight_average::add(context& ctx, nn::mutable_parameter_list& model,
+                                      optimizer_state& state) const {
+  check();
+  double& samples = state.numbers["average.samples"];
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    void const* const weights = model[i].is_narrow() ? arrays.at(0).bytes.data() : model[i].tensor.data();
+    if (model[i].tensor.element().accumulator->is<float>())
+      detail::add_sample(ctx, *this, static_cast<float const*>(weights), arrays, std::int64_t(samples));
+    else
+      detail::add_sample(ctx, *this, static_cast<double const*>(weights), arrays, std::int64_t(samples));
+  }
+  ++samples;
+}
+
+TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer model,
+                                                optimizer_state const& state, std::int64_t step,
+                                                std::string const& name)
+    : ctx_(ctx), model_(model), step_(step) {
+  nn::mutable_parameter_list all(model_);
+  require_state("averaged_weights", all, state);
+  for (std::size_t i = 0; i < all.size(); ++i) state.at(i, name);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    any_tensor& tensor = all[i].tensor;
+    aligned_array<std::byte>& own = own_.emplace_back(tensor.size_bytes());
+    std::memcpy(own.data(), tensor.data(), own.size());
+    state_array const& array = state.at(i, name);
+    std::vector<double> values(std::size_t(array.size()));
+    array.element->to_double(array.bytes.data(), array.size(), values.data());
+    tensor.set_values(values);
+  }
+  model_.refresh(ctx_, step_);
+}
+
+TESSERA_BODY averaged_weights::~averaged_weights() {
+  nn::mutable_parameter_list all(model_);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    std::memcpy(all[i].tensor.data(), own_[i].data(), own_[i].size());
+  model_.refresh(ctx_, step_);
 }
 
 #endif

@@ -31,7 +31,8 @@ train::step_report step(context& ctx, Training& t, Hooks const&... hooks) {
   return train::train_step(
       ctx, t, {.rate = 0.01},
       [&](int) {
-        return toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.progress.step), 40, t.scaling.scale);
+        return toy::accumulate(ctx, t.model, t.gradients, std::uint64_t(t.progress.step), 40,
+                               t.scaling.scale);
       },
       hooks...);
 }
@@ -60,8 +61,9 @@ bool near(std::vector<double> const& a, std::vector<double> const& b, double tol
   return true;
 }
 
-TEST_CASE_TEMPLATE("weight average: the mean of snapshots and the moving average, and the training as without",
-                   T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE(
+    "weight average: the mean of snapshots and the moving average, and the training as without", T, float,
+    double, bfloat16) {
   context ctx(2);
   for (weight_average const& how : {ema, lawa}) {
     toy::model<T> m, plain_model;
@@ -75,8 +77,7 @@ TEST_CASE_TEMPLATE("weight average: the mean of snapshots and the moving average
       const std::vector<double> now = weights_of(plain);
       if (moving.empty()) moving = now;
       for (std::size_t k = 0; k < now.size(); ++k) moving[k] = 0.8 * moving[k] + 0.2 * now[k];
-      if (i % 2 == 0) snapshots.push_back(now);
-      if (i < 2) continue;
+      if (i == 1 || i % 2 == 0) snapshots.push_back(now);
       std::vector<double> mean(now.size());
       const std::size_t kept = std::min<std::size_t>(3, snapshots.size());
       for (std::size_t k = 0; k < now.size(); ++k)
@@ -196,7 +197,14 @@ TEST_CASE("weight average: the size is foretold, and what makes no sense is refu
   training<float> t(m, {}, still);
   const std::size_t before = t.state.size_bytes();
   t.keep(lawa);
-  CHECK(t.state.size_bytes() - before == 4 * sizeof(float) * std::size_t(m.up.size() + m.bias.size() + m.down.size()));
+  CHECK(t.state.size_bytes() - before ==
+        4 * sizeof(float) * std::size_t(m.up.size() + m.bias.size() + m.down.size()));
+  nn::model_size size;
+  size.stored_elements = 100;
+  size.element_bytes = size.accumulator_bytes = sizeof(float);
+  const train::adamw adamw;
+  CHECK(train::state_bytes(adamw, size, false, lawa) - train::state_bytes(adamw, size) ==
+        doctest::Approx(4 * sizeof(float) * 100));
   CHECK_THROWS_WITH_AS(t.keep(ema), doctest::Contains("average"), option_error);
   context ctx(1);
   training<float> without(m, {}, still);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct curve_point {
   seconds training_time;
   double training_loss, validation_loss;  ///< nats per token
   double learning_rate;
+  std::optional<double> average_loss =
+      {};  ///< validation loss of the average of the weights, if there is one
 };
 
 struct loss_curve {
@@ -32,13 +35,23 @@ struct loss_curve {
   std::vector<curve_point> points;
 };
 
+inline bool have_averages(std::vector<loss_curve> const& curves) {
+  return std::any_of(curves.begin(), curves.end(), [](loss_curve const& curve) {
+    return !curve.points.empty() && curve.points.back().average_loss;
+  });
+}
+
 inline table curve_table(std::vector<loss_curve> const& curves) {
   table all{{"model", "step", "tokens", "seconds", "training_loss", "validation_loss", "learning_rate"}, {}};
+  const bool averages = have_averages(curves);
+  if (averages) all.header.push_back("average_loss");
   for (loss_curve const& curve : curves)
-    for (curve_point const& p : curve.points)
+    for (curve_point const& p : curve.points) {
       all.rows.push_back({curve.name, std::to_string(p.step), number(p.tokens, 17),
                           fixed(p.training_time.count(), 3), number(p.training_loss, 7),
                           number(p.validation_loss, 7), number(p.learning_rate)});
+      if (averages) all.rows.back().push_back(p.average_loss ? number(*p.average_loss, 7) : "");
+    }
   return all;
 }
 
@@ -47,15 +60,17 @@ inline std::string json_lines(std::vector<loss_curve> const& curves) {
   using tessera::io::json;
   std::string all;
   for (loss_curve const& curve : curves)
-    for (curve_point const& p : curve.points)
-      all += tessera::io::to_text(json(json::object{{"model", curve.name},
-                                                    {"step", p.step},
-                                                    {"tokens", p.tokens},
-                                                    {"seconds", p.training_time.count()},
-                                                    {"training_loss", p.training_loss},
-                                                    {"validation_loss", p.validation_loss},
-                                                    {"learning_rate", p.learning_rate}})) +
-             "\n";
+    for (curve_point const& p : curve.points) {
+      json line = json::object{{"model", curve.name},
+                               {"step", p.step},
+                               {"tokens", p.tokens},
+                               {"seconds", p.training_time.count()},
+                               {"training_loss", p.training_loss},
+                               {"validation_loss", p.validation_loss},
+                               {"learning_rate", p.learning_rate}};
+      if (p.average_loss) line["average_loss"] = *p.average_loss;
+      all += tessera::io::to_text(line) + "\n";
+    }
   return all;
 }
 
@@ -103,6 +118,12 @@ inline plot loss_plot(std::string const& title, std::vector<loss_curve> const& c
       drawn.x.push_back(over == plot_over::time ? point.training_time.count() : point.tokens);
       drawn.y.push_back(point.validation_loss);
       highest = std::max(highest, point.validation_loss);
+    }
+    if (!have_averages({curve})) continue;
+    plot_curve& average = p.curves.emplace_back(plot_curve{curve.name + ", average", {}, {}});
+    for (curve_point const& point : curve.points) {
+      average.x.push_back(over == plot_over::time ? point.training_time.count() : point.tokens);
+      average.y.push_back(point.average_loss.value_or(point.validation_loss));
     }
   }
   for (ngram_floor const& floor : floors)

@@ -19,7 +19,7 @@ namespace pretrain {
 
 /// Bytes of the optimizer's state.
 inline double state_bytes(settings const& s, nn::model_size const& size) {
-  return train::state_bytes(optimizer_of(s), size, turnover_of(s).knows_age());
+  return train::state_bytes(optimizer_of(s), size, turnover_of(s).knows_age(), average_of(s, s.steps));
 }
 
 /// Bytes of all tensors of a training.

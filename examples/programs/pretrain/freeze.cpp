@@ -32,7 +32,7 @@ int command(string_list const& arguments) {
   if (std::filesystem::exists(s.out)) refuse("--out", s.out + " exists already; choose another name");
   tessera::context ctx(1);
   const std::string from = find_checkpoint(s.checkpoint);
-  trained_model trained = read_trained(from, ctx);
+  trained_model trained = read_trained(from, ctx, s.weights);
   require_room(s.out, weight_bytes(trained), "the weights need");
   trained.record.history = {};  // only a training goes on with it
   tessera::io::json kept = to_json(trained.origin);

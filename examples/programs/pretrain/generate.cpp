@@ -27,7 +27,7 @@ int command(string_list const& arguments) {
   }
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  trained_model trained = read_trained(s.checkpoint, ctx);
+  trained_model trained = read_trained(s.checkpoint, ctx, s.weights);
   vocabulary const& symbols = trained.origin.symbols;
   if (objective_of(trained.origin.asked) == objective::masked_token)
     throw tessera::option_error(

@@ -84,7 +84,7 @@ inline settings begun_settings(settings const& asked, std::vector<given_option> 
   const bool begins_from = says("from");
   const std::string path = begins_from ? asked.from + "/settings.json" : asked.config;
   const tessera::io::json file = tessera::io::read_json(path);
-  settings s = stored_settings(file, path);
+  settings s = begins_from ? settings_of_run(file, path) : stored_settings(file, path);
   for (given_option const& one : read_json(settings_table(), file, path)) stated.push_back(one);
   if (!begins_from && !s.from.empty())
     refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
@@ -144,6 +144,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
       refuse_if_said(name, "--optimizer " + s.optimizer + ", which does not divide by a second moment",
                      "leave it out");
   if (s.optimizer != "sgd") refuse_if_said("momentum", "--optimizer " + s.optimizer, "say --optimizer sgd");
+  if (s.average == "none") refuse_if_said("average-every", "--average none", "say --average ema, or lawa");
+  if (s.average != "lawa") refuse_if_said("average-keep", "--average " + s.average, "say --average lawa");
+  if (s.average != "ema") refuse_if_said("average-decay", "--average " + s.average, "say --average ema");
   if (s.grace > 0 && s.grace >= s.updates)
     refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
                                        s.updates, "; say less"));

@@ -16,7 +16,7 @@ using namespace programs;
 
 /// All that the sampling program can be told.
 struct sampling_settings {
-  std::string checkpoint, prompt;
+  std::string checkpoint, weights = "last", prompt;
   int tokens = 500, top_k = 0;
   double temperature = 0.8;
   std::uint64_t seed = 1;
@@ -29,6 +29,8 @@ inline option_table<sampling_settings> const& sampling_table() {
   static const option_table<sampling_settings> table{
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"weights", &s::weights, "last|average",
+         "those that the run ended with, or their average, if it was made with --average"},
         {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
         {"tokens", &s::tokens, "[1, 2e9]", "how many to add"},
         {"temperature", &s::temperature, "[0, inf)",
@@ -42,7 +44,7 @@ inline option_table<sampling_settings> const& sampling_table() {
 
 /// All that the program that fills masks can be told.
 struct filling_settings {
-  std::string checkpoint, text;
+  std::string checkpoint, weights = "last", text;
   int top = 5, threads = 0;
   bool help = false;
 };
@@ -52,6 +54,8 @@ inline option_table<filling_settings> const& filling_table() {
   static const option_table<filling_settings> table{
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"weights", &s::weights, "last|average",
+         "those that the run ended with, or their average, if it was made with --average"},
         {"text", &s::text, "TEXT", "what has [MASK] where a token is to be guessed, once or more often"},
         {"top", &s::top, "[1, 1000]", "how many guesses to print for each"},
         {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
@@ -61,7 +65,7 @@ inline option_table<filling_settings> const& filling_table() {
 
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
-  std::string checkpoint, out;
+  std::string checkpoint, weights = "last", out;
   bool help = false;
 };
 
@@ -70,6 +74,8 @@ inline option_table<freezing_settings> const& freezing_table() {
   static const option_table<freezing_settings> table{
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"weights", &s::weights, "last|average",
+         "those that the run ended with, or their average, if it was made with --average"},
         {"out", &s::out, "DIR", "folder to write, which generate and fill_mask take as a --checkpoint"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;

@@ -112,6 +112,10 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
       [](run_record const& r) { return quantity(double(r.reached.tokens) / r.reached.seconds); });
   add_loss("the end",
            [](run_record const& r) { return r.whole_loss.value_or(r.points.back().validation_loss); });
+  if (s.average != "none")
+    add_loss("the end, of the average", [](run_record const& r) {
+      return r.average_loss.value_or(std::numeric_limits<double>::quiet_NaN());
+    });
   if (s.next_sentence)
     add("next sentences told rightly",
         [](run_record const& r) { return fixed(100 * r.next_right.value_or(0), 1) + " %"; });
@@ -132,7 +136,8 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
 }
 
 /// The results of each variant for programs: sizes, FLOPs, times in seconds and bytes, and the curve, whose
-/// points are [step, tokens, seconds, training loss, validation loss, learning rate].
+/// points are [step, tokens, seconds, training loss, validation loss, learning rate], and the validation loss
+/// of the average, if there is one.
 inline tessera::io::json summary(settings const& s, std::vector<run_record> const& runs,
                                  token_text const& text) {
   using tessera::io::json;
@@ -149,6 +154,7 @@ inline tessera::io::json summary(settings const& s, std::vector<run_record> cons
                                   {"tokens", r.reached.tokens},
                                   {"explored", r.explored},
                                   {"loss", r.whole_loss ? json(*r.whole_loss) : json()},
+                                  {"average_loss", r.average_loss ? json(*r.average_loss) : json()},
                                   {"points", std::move(record["points"])}};
   }
   return all;

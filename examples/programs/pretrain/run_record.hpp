@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tessera/io/json.hpp>
@@ -137,11 +138,12 @@ struct run_record {
   int evaluations = 12;                  ///< in it, unless asked otherwise
   static constexpr int checkpoints = 5;  ///< in it, unless asked otherwise; others follow evaluations
   std::vector<curve_point> points;
-  train::token_loss recent;          ///< of the steps since the last evaluation
-  std::optional<double> whole_loss;  ///< over the whole validation text; at the end
-  std::optional<double> next_right;  ///< share of its sequences whose next sentence was told; at the end
-  std::int64_t peak_bytes = 0;       ///< of tensors
-  double explored = 0;               ///< share of the blocks that were ever stored
+  train::token_loss recent;            ///< of the steps since the last evaluation
+  std::optional<double> whole_loss;    ///< over the whole validation text; at the end
+  std::optional<double> average_loss;  ///< of the average of the weights, over the whole text
+  std::optional<double> next_right;    ///< share of its sequences whose next sentence was told; at the end
+  std::int64_t peak_bytes = 0;         ///< of tensors
+  double explored = 0;                 ///< share of the blocks that were ever stored
   std::vector<pattern_point> updates;
   tessera::io::json history;  ///< of the patterns: train::pattern_history; null if they stay
   std::int64_t framed = 0;    ///< updates before the last picture of the patterns
@@ -164,9 +166,12 @@ inline double most_checkpoints(settings const& s) {
 inline tessera::io::json to_json(run_record const& r) {
   using tessera::io::json;
   json::array points;
-  for (curve_point const& p : r.points)
-    points.push_back(json::array{p.step, p.tokens, p.training_time.count(), p.training_loss,
-                                 p.validation_loss, p.learning_rate});
+  for (curve_point const& p : r.points) {
+    json::array point{p.step,          p.tokens,          p.training_time.count(),
+                      p.training_loss, p.validation_loss, p.learning_rate};
+    if (p.average_loss) point.push_back(*p.average_loss);
+    points.push_back(std::move(point));
+  }
   return json::object{{"variant", r.variant},
                       {"steps", r.steps},
                       {"evaluations", r.evaluations},
@@ -179,6 +184,7 @@ inline tessera::io::json to_json(run_record const& r) {
                       {"history", r.history},
                       {"framed", r.framed},
                       {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()},
+                      {"average_loss", r.average_loss ? json(*r.average_loss) : json()},
                       {"next_right", r.next_right ? json(*r.next_right) : json()}};
 }
 
@@ -192,6 +198,7 @@ inline run_record read_record(tessera::io::json_place const& at) {
     const auto p = points.at(i);
     const auto n = [&](std::size_t k) { return p.at(k).as_number(); };
     r.points.push_back({p.at(0).as_integer<int>(), n(1), seconds(n(2)), n(3), n(4), n(5)});
+    if (p.size() > 6) r.points.back().average_loss = n(6);
   }
   r.recent = {at.at("recent_loss").as_number(), at.at("recent_tokens").as_integer()};
   r.peak_bytes = at.at("peak_bytes").as_integer();
@@ -203,6 +210,8 @@ inline run_record read_record(tessera::io::json_place const& at) {
   }
   if (at.contains("whole_loss") && !at.at("whole_loss").value().is_null())
     r.whole_loss = at.at("whole_loss").as_number();
+  if (at.contains("average_loss") && !at.at("average_loss").value().is_null())
+    r.average_loss = at.at("average_loss").as_number();
   if (at.contains("next_right") && !at.at("next_right").value().is_null())
     r.next_right = at.at("next_right").as_number();
   return r;

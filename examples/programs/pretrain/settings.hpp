@@ -36,12 +36,12 @@ struct settings {
   bool static_pattern = false;
   std::string initial_pattern = "random", policy = "magnitude";
   int updates = 80;
-  double prune_fraction = 0.5;
+  double prune_fraction = 0.1;
   std::string block_norm = "l1", prune_decay = "cosine", prune_score = "norm";
   int grace = 0;
-  std::string newborn = "zero";
+  std::string newborn = "mean";
   int newborn_warmup = 0;
-  double newborn_values = 0;
+  double newborn_values = 1;
 
   seconds time{60};
   int steps = 0;
@@ -51,6 +51,9 @@ struct settings {
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
   std::string optimizer = "adamw";
   double momentum = 0.9, weight_decay = 0.1, clip = 1, mask_share = 0.15;
+  std::string average = "none";
+  int average_every = 0, average_keep = 10;
+  double average_decay = 0.999;
   std::string mask = "words", decay = "cosine";
   bool next_sentence = false;
   std::uint64_t seed = 1, data_seed = 0;
@@ -125,7 +128,9 @@ inline option_table<settings> const& settings_table() {
          "becomes sparse (gradual: Zhu, Gupta 2017)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
-         "share of the blocks that an update replaces, at first; 0.3 in the papers of set and rigl"},
+         "share of the blocks that an update replaces, at first; 0.5 in the paper of magnitude, 0.3 in those "
+         "of set "
+         "and rigl"},
         {"prune-decay", &s::prune_decay, "cosine|linear|constant",
          "how that share falls to none until the end; with --policy set and deep-r it stays"},
         {"block-norm", &s::block_norm, "l1|l2|max",
@@ -169,6 +174,13 @@ inline option_table<settings> const& settings_table() {
          "AdamW (Loshchilov, Hutter 2019), or SGD with momentum, whose rates are greater"},
         {"momentum", &s::momentum, "[0, 1)", "of SGD"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of the optimizer, on matrices"},
+        {"average", &s::average, "none|ema|lawa",
+         "also evaluate and save an average of the weights: exponential moving (ema), or the mean of "
+         "snapshots (lawa: Kaddour 2022); it begins anew after an update of the pattern"},
+        {"average-every", &s::average_every, "[0, 2e9]",
+         "steps between its samples of the weights; 0: each step of ema, a hundredth of the run of lawa"},
+        {"average-keep", &s::average_keep, "[1, 1000]", "snapshots of lawa"},
+        {"average-decay", &s::average_decay, "[0, 1)", "share of the old average of ema"},
         {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
         {"mask-share", &s::mask_share, "(0, 1]", "share of the tokens that a masked model predicts"},
         {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},
@@ -334,10 +346,12 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
   return s;
 }
 
-/// The settings that a run stored. An older one had not all of them: its new blocks begin with zeros.
+/// The settings that a run stored. An older one had not all of them: its new blocks begin with zeros, and so
+/// do their moments.
 inline settings settings_of_run(tessera::io::json const& object, std::string const& document) {
   settings s = stored_settings(object, document);
   if (!object.find("newborn")) s.newborn = "zero";
+  if (!object.find("newborn-values")) s.newborn_values = 0;
   return s;
 }
 

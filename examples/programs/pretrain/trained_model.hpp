@@ -8,6 +8,7 @@
 
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/train/masters.hpp>
 
 #include "run_record.hpp"
 
@@ -50,8 +51,10 @@ inline double weight_bytes(trained_model const& of) {
 }
 
 /// Reads the checkpoint that `named` means, and prints where it is. Throws io_error if it is not one of a
-/// run.
-inline trained_model read_trained(std::string const& named, tessera::context& ctx) {
+/// run, or has no such weights.
+///   weights   "last", or "average"
+inline trained_model read_trained(std::string const& named, tessera::context& ctx,
+                                  std::string const& weights = "last") {
   const std::string folder = find_checkpoint(named);
   const train::checkpoint from(folder);
   const auto program = program_of(from, folder);
@@ -66,7 +69,15 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
                             tessera::io::in_quotes(read.record.variant) + " that its settings do not have");
   read.network.load(from);
-  std::fprintf(stderr, "%s\n", tessera::io::printable(folder).c_str());
+  if (weights == "average") {
+    if (read.origin.asked.average == "none")
+      refuse("--weights", "average: " + folder + " has none; pretrain --average makes one");
+    const train::trainable_layer layer = read.network.network->layer();
+    train::load_array(from, weights, layer);
+    layer.refresh(0);
+  }
+  std::fprintf(stderr, "%s%s\n", tessera::io::printable(folder).c_str(),
+               weights == "average" ? ", the average of its weights" : "");
   return read;
 }
 

@@ -119,7 +119,8 @@ class training_run final : public train::program {
     if (evolves()) {
       if (history_.now().empty()) history_ = train::pattern_history(stored_now());
     }
-    train::stop_reason why = train::run_training(model_.ctx, *training_, how, rates(), *this);
+    average_ = average_of(s, steps);
+    train::stop_reason why = train::run_training(model_.ctx, *training_, how, rates(), *this, average_);
     record_.reached = training_->progress;
     if (why != train::stop_reason::interrupted) conclude();
     ended_by_ = signals_->signal();
@@ -141,12 +142,15 @@ class training_run final : public train::program {
   }
 
   train::token_loss evaluate() {
-    return loss_over(sample_, [] { return false; });  // takes less time than a step
+    const auto go_on = [] { return false; };
+    average_loss_ = average_loss_over(sample_, go_on);
+    return loss_over(sample_, go_on);  // takes less time than a step
   }
 
   void stepped(train::step_report const& report) {
     record_.recent += {report.loss * static_cast<double>(shown_.counted()), shown_.counted()};
-    record_.whole_loss.reset(), record_.next_right.reset();  // of an end that it went beyond
+    record_.whole_loss.reset(), record_.average_loss.reset(),
+        record_.next_right.reset();  // of an earlier end
     train::progress const& now = training_->progress;
     if (report.changed.stored > 0) patterns_changed(now.step);
     if (evolves()) draw_patterns(now.step);
@@ -159,7 +163,8 @@ class training_run final : public train::program {
   void evaluated(double loss) {
     train::progress const& now = training_->progress;
     record_.points.push_back({static_cast<int>(now.step), static_cast<double>(now.tokens),
-                              seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1)});
+                              seconds(now.seconds), record_.recent.mean(), loss, rates().rate(now.step - 1),
+                              average_loss_});
     record_.recent = {};
     write_logs();
   }
@@ -189,6 +194,7 @@ class training_run final : public train::program {
   /// Makes gradients and moments.
   void begin_training() {
     training_.emplace(model_.network->layer(), optimizer_of(asked()), chosen_policy{}, turnover_of(asked()));
+    training_->keep(average_of(asked(), 1));
     // Its gradients would vanish, or overflow.
     if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
   }
@@ -270,8 +276,10 @@ class training_run final : public train::program {
     std::optional<double> next_right;
     if (asked().next_sentence && all.tokens > 0)
       next_right = whole_.next_right(model_, asked().batch, stopped);
-    if (all.tokens == 0 || (asked().next_sentence && !next_right)) return;
+    const std::optional<double> of_average = average_loss_over(whole_, stopped);
+    if (all.tokens == 0 || (asked().next_sentence && !next_right) || (averages() && !of_average)) return;
     record_.whole_loss = all.mean();
+    record_.average_loss = of_average;
     record_.next_right = next_right;
     run_.keep_in_place([&] {
       tessera::io::write_atomically(folder_ + "/layers.csv",
@@ -287,10 +295,21 @@ class training_run final : public train::program {
     if (all.tokens > 0) seconds_a_token_ = (now() - start) / static_cast<double>(all.tokens);
     return all;
   }
+  /// The loss of the average of the weights; nothing if there is none, or `stopped` says so before the end.
+  std::optional<double> average_loss_over(validation const& windows, std::function<bool()> const& stopped) {
+    if (!averages() || training_->state.updates == 0) return {};
+    const train::averaged_weights shown(model_.ctx, *training_);
+    const train::token_loss all = windows.loss_of(model_, asked().batch, stopped);
+    if (all.tokens == 0) return {};
+    return all.mean();
+  }
+  bool averages() const { return asked().average != "none"; }
   /// The time of `samples` evaluations of the sample, and one of the whole text.
   seconds evaluation_time(std::int64_t samples) const {
-    return seconds(seconds_a_token_ * (static_cast<double>(samples) * static_cast<double>(sample_.tokens()) +
-                                       static_cast<double>(whole_.tokens())));
+    const int models = averages() ? 2 : 1;
+    return seconds(seconds_a_token_ * models *
+                   (static_cast<double>(samples) * static_cast<double>(sample_.tokens()) +
+                    static_cast<double>(whole_.tokens())));
   }
   std::int64_t evaluation_interval() const {
     if (asked().eval_every > 0) return asked().eval_every;
@@ -334,7 +353,9 @@ class training_run final : public train::program {
   run_record record_;
   model model_;
   std::optional<train::any_training<chosen_optimizer, chosen_policy>> training_;
-  train::pattern_history history_;  // followed only if patterns evolve
+  chosen_average average_;
+  std::optional<double> average_loss_;  // of the newest evaluation
+  train::pattern_history history_;      // followed only if patterns evolve
 };
 
 }  // namespace pretrain

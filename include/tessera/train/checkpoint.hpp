@@ -93,6 +93,7 @@ class checkpoint {
   void load(mutable_any_layer const& model, optimizer_state& optimizer,
             nn::mutable_parameter_list gradients) const;
   friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
+  friend void load_array(checkpoint const&, std::string const&, nn::mutable_parameter_list);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
@@ -120,6 +121,10 @@ class checkpoint {
   ///   in_rows   they are blocks of a dense matrix, and rows in the file
   void read(std::string const& name, any_tensor const& of, element_type const& element,
             std::vector<std::int64_t> const& shape, std::span<std::byte> to, bool in_rows) const;
+
+  /// Checks and reads an array with a number for each stored value of a parameter, which has its pattern.
+  void read_array(std::string const& name, any_tensor const& of, element_type const& element,
+                  std::span<std::byte> to) const;
 
   std::string path_;
   io::safetensors_file tensors_;
@@ -393,6 +398,15 @@ TESSERA_COLD TESSERA_BODY void checkpoint::read(std::string const& name, any_ten
   std::vector<std::byte> rows(std::size_t(of.rows() * of.cols()) * element.bytes);
   tensors_.read_into(name, element.name, shape, rows);
   detail::copy_rows(of, element.bytes, to.data(), rows.data(), false);
+}
+
+TESSERA_COLD TESSERA_BODY void checkpoint::read_array(std::string const& name, any_tensor const& of,
+                                                      element_type const& element,
+                                                      std::span<std::byte> to) const {
+  pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
+  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored);
+  expect(name, element.name, shape);
+  read(name, of, element, shape, to, stored && stored->is_dense());
 }
 
 #endif

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
+#include <tessera/io/printable.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -22,6 +25,12 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 void load_masters(checkpoint const& from, nn::parameter_list const& model,
                   nn::mutable_parameter_list masters);
 
+/// Gives a model the values that a checkpoint has in an array of the state beside each parameter, such as
+/// "average" (weight_average), rounded to it; nn::refresh(model, 0) makes layers follow. Throws io_error if
+/// the checkpoint has no such array, and shape_error unless it has the model's sizes.
+///   model   as from.load(model) left it
+void load_array(checkpoint const& from, std::string const& array, nn::mutable_parameter_list model);
+
 #ifdef TESSERA_BODY
 
 TESSERA_COLD TESSERA_BODY void load_masters(checkpoint const& from, nn::parameter_list const& model,
@@ -36,10 +45,25 @@ TESSERA_COLD TESSERA_BODY void load_masters(checkpoint const& from, nn::paramete
       to.set_values(narrow.values());
       continue;
     }
-    pattern const* const stored = narrow.is_matrix() ? &narrow.pattern() : nullptr;
-    const std::vector<std::int64_t> shape = detail::shape_in_file(narrow, stored);
-    from.expect(name, to.element().name, shape);
-    from.read(name, to, to.element(), shape, {to.data(), to.size_bytes()}, stored && stored->is_dense());
+    from.read_array(name, narrow, to.element(), {to.data(), to.size_bytes()});
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void load_array(checkpoint const& from, std::string const& array,
+                                          nn::mutable_parameter_list model) {
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    any_tensor& to = model[i].tensor;
+    element_type const& wide = *to.element().accumulator;
+    const std::string name = names[i] + "." + array;
+    if (!from.tensors_.contains(name))
+      throw io_error(message("[read ", from.tensors_.path(), "] has no ", array,
+                             " of the weights: there is no ", io::in_quotes(name)));
+    aligned_array<std::byte> bytes(static_cast<std::size_t>(to.size()) * wide.bytes);
+    from.read_array(name, to, wide, bytes.span());
+    std::vector<double> values(static_cast<std::size_t>(to.size()));
+    wide.to_double(bytes.data(), to.size(), values.data());
+    to.set_values(values);
   }
 }
 

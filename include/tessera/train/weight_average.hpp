@@ -30,8 +30,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// How weights are averaged.
 enum class averaging {
   ema,   // exponential moving average (Polyak & Juditsky 1992): average ← decay · average + (1 - decay) · w
-  lawa,  // mean of the last `keep` snapshots (Kaddour 2022, "Stop Wasting My Time! Saving Days of ImageNet and
-         // BERT Training with Latest Weight Averaging")
+  lawa,  // mean of the last `keep` snapshots (Kaddour 2022, "Stop Wasting My Time! Saving Days of ImageNet
+         // and BERT Training with Latest Weight Averaging")
 };
 
 /// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
@@ -69,7 +69,8 @@ struct weight_average : step_hook {
   template <class Training, class Update>
   void around_update(context& ctx, Training& t, Update const& update) const {
     update();
-    if (t.state.updates % every == 0) add(ctx, t.listed_model(), t.state);
+    const bool first = t.state.numbers["average.samples"] == 0;
+    if (first || t.state.updates % every == 0) add(ctx, t.listed_model(), t.state);
   }
   template <class Training> void evolved(context& ctx, Training& t) const {
     t.state.numbers["average.samples"] = 0;

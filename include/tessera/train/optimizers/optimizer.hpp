@@ -229,14 +229,18 @@ void add_state(optimizer_state& state, Hook const& hook, nn::parameter_list cons
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
 /// optimizer declares for a dense matrix of 64 x 64, for as many values and blocks.
 ///   births   as of initial_state
-template <class Optimizer>
-double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false) {
+///   hooks    of which add_state keeps arrays
+template <class Optimizer, class... Hooks>
+double state_bytes(Optimizer const& optimizer, nn::model_size const& size, bool births = false,
+                   Hooks const&... hooks) {
   constexpr int side = 64;
   const auto of = [&]<class T>(T) {
     dense_matrix<T> probe(side, side);
     const nn::any_parameter like{any_tensor(probe), nn::parameter_role::weight, {}, nullptr};
     double bytes = 0;
-    for (state_array& array : detail::declared_state(optimizer, like, births)) {
+    state_list all(like.tensor, detail::declared_state(optimizer, like, births));
+    (hooks.state(all, like.tensor), ...);
+    for (state_array& array : all.take()) {
       array.reset(parameter_sizes::of(like.tensor));
       const bool by_block = array.per == state_per::block;
       bytes += static_cast<double>(array.bytes.size()) *

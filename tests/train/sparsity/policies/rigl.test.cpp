@@ -58,9 +58,7 @@ TEST_CASE("rigl: the count falls along a cosine to the end of the updates") {
   const pattern stored = random_pattern(64, 64, 0.1, random_stream(1, random_purpose::test));
   REQUIRE(stored.blocks() == 410);
   const rigl policy{.interval = 1, .steps = 400};
-  const auto near = [](std::int64_t count, double share) {
-    return std::abs(double(count) - share) < 1;
-  };
+  const auto near = [](std::int64_t count, double share) { return std::abs(double(count) - share) < 1; };
   CHECK(near(policy.count(stored, 0), 123));
   CHECK(near(policy.count(stored, 100), 123 * (1 + std::cos(std::numbers::pi / 3)) / 2));
   CHECK(near(policy.count(stored, 150), 61.5));
