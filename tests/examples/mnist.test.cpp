@@ -134,7 +134,8 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--policy best",
           "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|top-kast|"
           "edge-popup");
-  refused("--policy top-kast --stored 0.05", "[--stored] must be at least --density");
+  refused("--policy top-kast --stored 0.05", "[--stored] must be greater than --density");
+  refused("--policy edge-popup --density 0.3 --stored 0.3", "[--stored] must be greater than --density");
   refused("--block 3", "[--block] '3' is not one of 1|4|8|16");
   refused("--tickets 2 --policy rigl",
           "[--policy] has no meaning with --tickets, which begins dense and prunes after each round");

@@ -154,6 +154,10 @@ TEST_CASE("interpolate: models that have no line between them are refused, by th
   refuse("layers", 1, "in the first model");
   made("heads", "--heads 4");
   refuse("heads", 1, "heads");
+  made("shorter", "--context 8 --positions 16");
+  refuse("shorter", 2, "was shown the text by another --context than ");
+  refused(INTERPOLATE " " + here.in("runs/a") + " " + here.in("runs/a") + " --out " + here.in("text/x"), 1,
+          "Not a directory");
   made("words", "--level bpe --vocabulary 300");
   refuse("words", 2, "[--checkpoint] ");
   put(here.in("text"), contents(here.in("text")) + "of 1 the square is 1.\n");

@@ -159,6 +159,7 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
         "[--grace] has no meaning with --policy deep-r; leave it out");
   CHECK(new_settings({"--newborn=smet"}).newborn_warmup == 100);
   CHECK(new_settings({"--newborn=smet", "--newborn-warmup=7"}).newborn_warmup == 7);
+  CHECK(new_settings({"--newborn=age"}).newborn_warmup == 0);
   CHECK(refusal_of({"--frames=10", "--only=dense"}) ==
         "[--frames] has no meaning with --only dense, which trains no sparse model; leave one of them out");
   CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==

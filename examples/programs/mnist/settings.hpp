@@ -143,9 +143,9 @@ inline void require_effect(settings const& s, std::vector<programs::given_option
     without_meaning({"densities", "last", "initial", "fraction", "decay"},
                     policy + ", which chooses a share of the blocks of each matrix");
   if (s.policy == "edge-popup") without_meaning({"updates"}, policy + ", which chooses at each step");
-  if (s.density > stored_share(s))
-    programs::refuse("--stored",
-                     "must be at least --density, the share of the blocks that " + policy + " computes with");
+  if (shows_part(s) && s.density >= stored_share(s))
+    programs::refuse("--stored", "must be greater than --density, the share of the blocks that " + policy +
+                                     " computes with: it would have nothing to choose");
   if (s.initial != "random")
     without_meaning({"densities", "last"}, "--initial " + s.initial + ", which prunes all matrices");
   if (s.pixels == "tiles" && s.block == 1)

@@ -64,6 +64,13 @@ void require_one_kind(line_end const& a, line_end const& b) {
   train::checkpoint(b.folder).require_architecture(a.trained.network.network->layer());
   if (first.text_hash != second.text_hash)
     refuse("--checkpoint", b.folder + " was trained on another text than " + a.folder);
+  settings const &shown = first.asked, &other = second.asked;
+  const char* const differs = shown.context != other.context         ? "--context"
+                              : objective_of(shown) == objective::next_token ? nullptr
+                              : shown.mask_share != other.mask_share ? "--mask-share"
+                              : shown.mask != other.mask             ? "--mask"
+                                                                     : nullptr;
+  if (differs) refuse("--checkpoint", b.folder + " was shown the text by another " + differs + " than " + a.folder);
 }
 
 /// The validation text of both.
@@ -150,6 +157,10 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   if (!s.out.empty() && std::filesystem::exists(s.out))
     refuse("--out", s.out + " exists already; choose another name");
+  if (!s.out.empty()) {  // if it cannot be made, that is found out before the work
+    tessera::io::make_folder(s.out);
+    std::filesystem::remove(s.out);
+  }
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const line_end a = read_end(s.checkpoint[0], ctx), b = read_end(s.checkpoint[1], ctx);
   require_one_kind(a, b);

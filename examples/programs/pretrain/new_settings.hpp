@@ -147,7 +147,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   if (s.average == "none") refuse_if_said("average-every", "--average none", "say --average ema, or lawa");
   if (s.average != "lawa") refuse_if_said("average-keep", "--average " + s.average, "say --average lawa");
   if (s.average != "ema") refuse_if_said("average-decay", "--average " + s.average, "say --average ema");
-  if (s.grace > 0 && s.grace >= s.updates)
+  const bool evolves = s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0;
+  if (evolves && s.grace > 0 && s.grace >= s.updates)
     refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
                                        s.updates, "; say less"));
 }
@@ -176,7 +177,9 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
-  if (s.newborn == "smet" && !is_stated("newborn-warmup")) s.newborn_warmup = 100;
+  // A file states both.
+  if (!says("newborn-warmup") && (says("newborn") || !is_stated("newborn-warmup")))
+    s.newborn_warmup = s.newborn == "smet" ? 100 : 0;
   require_meaning(s, given);
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))

@@ -65,6 +65,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     check();
     detail::require_own_keys(model);
     require_evolving(policy, model);
+    require_scores(turnover, model, state);
     model.refresh(0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.

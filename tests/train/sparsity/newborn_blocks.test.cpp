@@ -234,6 +234,22 @@ TEST_CASE("newborn blocks: the least momentum, or norm for an age, is pruned") {
   std::vector<char> pruned = at.weakest_blocks(1);
   CHECK(pruned[std::size_t(largest)] == 1);
 
+  // Of 8 bits: all codes are greatest in their group, so that its scale alone tells.
+  std::vector<train::state_array> in_8_bits;
+  {
+    train::state_list list{any_tensor(m.up)};
+    list.scaled("momentum", 16, train::linear_eight_bits);
+    in_8_bits = list.take();
+    for (train::state_array& array : in_8_bits) array.reset(train::parameter_sizes::of(any_tensor(m.up)));
+    std::ranges::fill(in_8_bits[0].bytes, std::byte{127});
+    for (std::int64_t slot = 0; slot < in_8_bits[1].size(); ++slot)
+      in_8_bits[1].data<float>()[slot] = slot == largest ? 0.1F : float(1 + slot);
+    at.state = in_8_bits;
+    pruned = at.weakest_blocks(1);
+    CHECK(pruned[std::size_t(largest)] == 1);
+    CHECK(at.block_scores(block_norm::l1)[0] == doctest::Approx(largest == 0 ? 1.6 : 16));
+  }
+
   toy::model<float> aged(3);
   train::training by_age(aged, train::sgd{}, evolving, turnover{.score = prune_score::norm_by_age});
   auto& born = by_age.state.at(0, "born");
@@ -243,6 +259,20 @@ TEST_CASE("newborn blocks: the least momentum, or norm for an age, is pruned") {
                               by_age.turnover,     by_age.state.parameters[0],      100};
   CHECK(old.block_scores(block_norm::l1)[std::size_t(largest)] ==
         doctest::Approx(double(norms[std::size_t(largest)]) / 10));
+}
+
+/// An optimizer with a moment for each block.
+struct moment_of_blocks {
+  void state(train::state_list& each, any_tensor const&) const { each.blocks("momentum"); }
+  template <element T> void step(context&, train::update const&, train::parameter_values<T>&) const {}
+};
+
+TEST_CASE("newborn blocks: a momentum that an optimizer has not is asked for in vain, before the first step") {
+  toy::model<float> m(3);
+  CHECK_THROWS_WITH_AS(
+      (train::training(m, moment_of_blocks{}, evolving, turnover{.score = prune_score::momentum})),
+      doctest::Contains("has none for each stored value"), option_error);
+  CHECK_NOTHROW((train::training(m, moment_of_blocks{}, evolving)));
 }
 
 TEST_CASE("newborn blocks: settings that make no sense are refused") {

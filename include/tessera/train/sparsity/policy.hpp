@@ -39,7 +39,8 @@ enum class prune_score {
   momentum,     // norm of the optimizer's first moment
 };
 
-/// How blocks give way to others, whatever the policy.
+/// How blocks give way to others. Policies prune by `score`, and heed `grace`, where they ask for
+/// block_scores: all but Deep R, and SET among the blocks of one sign.
 struct turnover {
   int grace = 0;  // updates of the pattern in which a block that grew is pruned after all others only
   prune_score score = prune_score::norm;
@@ -61,6 +62,10 @@ struct turnover {
   bool knows_age() const { return grace > 0 || score == prune_score::norm_by_age; }
 };
 
+/// Throws option_error if blocks are to be pruned by a momentum, but the state of the optimizer has none for
+/// each stored value of a weight.
+void require_scores(turnover const& by, nn::parameter_list const& model, optimizer_state const& state);
+
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 struct matrix_at_update {
   any_tensor weight;                              // after the optimizer's update
@@ -81,9 +86,6 @@ struct matrix_at_update {
   std::vector<double> block_scores(block_norm kind) const;
   /// A mark for each slot: 1 for the `count` blocks of least score.
   std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const;
-
- private:
-  state_array const* array(std::string_view name) const;
 };
 
 /// The functions of a sparsity policy:
@@ -273,22 +275,46 @@ TESSERA_BODY void turnover::check() const {
     throw option_error(message("[turnover] values is ", values, ": it must be in [0, 1]"));
 }
 
-TESSERA_BODY state_array const* matrix_at_update::array(std::string_view name) const {
+namespace detail {
+
+TESSERA_BODY state_array const* find_array(std::span<state_array const> state, std::string_view name) {
   const auto found =
       std::find_if(state.begin(), state.end(), [&](state_array const& each) { return each.name == name; });
   return found == state.end() ? nullptr : &*found;
+}
+
+/// The array of an optimizer that has a moment for each stored value.
+TESSERA_BODY state_array const& momentum_in(std::span<state_array const> state) {
+  for (std::string_view name : {"first_moment", "momentum"})
+    if (state_array const* const found = find_array(state, name))
+      if (found->per == state_per::element) return *found;
+  throw option_error(
+      "[turnover] blocks are to be pruned by the momentum, but the optimizer has none for each stored value: "
+      "an array first_moment or momentum");
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void require_scores(turnover const& by, nn::parameter_list const& model,
+                                              optimizer_state const& state) {
+  if (by.score != prune_score::momentum) return;
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].is_weight()) detail::momentum_in(state.parameters.at(i));
 }
 
 TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind) const {
   if (replacing.by_norm_alone()) return weight.block_norms(kind);
   std::vector<double> scores;
   if (replacing.score == prune_score::momentum) {
-    state_array const* moment = array("first_moment");
-    if (!moment) moment = array("momentum");
-    if (!moment)
-      throw option_error("[evolve] blocks are to be pruned by the momentum, but the optimizer has none");
-    std::vector<double> values(std::size_t(moment->size()));
-    moment->element->to_double(moment->bytes.data(), moment->size(), values.data());
+    state_array const& moment = detail::momentum_in(state);
+    std::vector<double> values(std::size_t(moment.size()));
+    if (moment.code) {  // scales are the next array
+      auto const* const scales = (&moment)[1].data<float>();
+      for (std::size_t k = 0; k < values.size(); ++k)
+        values[k] = moment.code->value(moment.data<std::uint8_t>()[k]) * scales[k / std::size_t(moment.group)];
+    } else {
+      moment.element->to_double(moment.bytes.data(), moment.size(), values.data());
+    }
     const auto block = std::size_t(weight.block_elements());
     for (std::size_t at = 0; at < values.size(); at += block)
       scores.push_back(norm_of(std::span<double const>(values).subspan(at, block), kind));
@@ -296,7 +322,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
     scores = weight.block_norms(kind);
   }
   if (!replacing.knows_age()) return scores;
-  state_array const* const births = array("born");
+  state_array const* const births = detail::find_array(state, "born");
   if (!births)
     throw option_error(
         "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
