@@ -55,7 +55,7 @@ TEST_CASE("pretrain: the average of the weights is evaluated and saved, and the 
     CHECK(shell(FREEZE " --checkpoint " + last(here, run) + " --out " + here.in(run + "-last")).code == 0);
     CHECK(!same_tensors(here.in(run + "-mean"), here.in(run + "-last")));
   }
-  // The weights that it ends with are those of a run without an average.
+  // It ends with the same weights as a run without an average.
   CHECK(shell(here.pretrain("alone", "--only sparse --updates 4")).code == 0);
   CHECK(shell(FREEZE " --checkpoint " + last(here, "alone") + " --out " + here.in("alone-last")).code == 0);
   CHECK(same_tensors(here.in("ema-last"), here.in("alone-last")));

@@ -37,7 +37,7 @@ train::step_report step(context& ctx, Training& t, Hooks const&... hooks) {
       hooks...);
 }
 
-/// The values of an array of all parameters; "master" are the weights of those that are not narrow.
+/// The values of an array of all parameters; "master" are the weights of a parameter that is not narrow.
 template <class Training> std::vector<double> all_of(Training const& t, std::string const& name) {
   std::vector<double> all;
   const nn::parameter_list model(t.model);

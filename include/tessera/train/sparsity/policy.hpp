@@ -222,9 +222,9 @@ inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end
 }
 
 /// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
-/// as decay_after, and no more than are absent, since a matrix may be nearly dense. What rounding leaves over
-/// is carried to the next update: of six blocks a tenth is one block at three updates of five, where always
-/// one would tear out a sixth of the matrix each time, and always none would keep its pattern.
+/// as decay_after, and no more than are absent, since a matrix may be nearly dense. The rest of a rounding is
+/// carried to the next update: of six blocks a tenth is one block at three updates of five, where always one
+/// would tear out a sixth of the matrix each time, and always none would keep its pattern.
 ///   fraction   in [0, 1]
 inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
                                     std::int64_t interval, double end,
