@@ -38945,7 +38945,8 @@ enum class prune_score {
   momentum,     // norm of the optimizer's first moment
 };
 
-/// How blocks give way to others, whatever the policy.
+/// How blocks give way to others. Policies prune by `score`, and heed `grace`, where they ask for
+/// block_scores: all but Deep R, and SET among the blocks of one sign.
 struct turnover {
   int grace = 0;  // updates of the pattern in which a block that grew is pruned after all others only
   prune_score score = prune_score::norm;
@@ -38967,6 +38968,10 @@ struct turnover {
   bool knows_age() const { return grace > 0 || score == prune_score::norm_by_age; }
 };
 
+/// Throws option_error if blocks are to be pruned by a momentum, but the state of the optimizer has none for
+/// each stored value of a weight.
+void require_scores(turnover const& by, nn::parameter_list const& model, optimizer_state const& state);
+
 /// A sparse matrix at an update of its pattern, as a policy sees it.
 struct matrix_at_update {
   any_tensor weight;                              // after the optimizer's update
@@ -38987,9 +38992,6 @@ struct matrix_at_update {
   std::vector<double> block_scores(block_norm kind) const;
   /// A mark for each slot: 1 for the `count` blocks of least score.
   std::vector<char> weakest_blocks(std::int64_t count, block_norm kind = block_norm::l1) const;
-
- private:
-  state_array const* array(std::string_view name) const;
 };
 
 /// The functions of a sparsity policy:
@@ -39126,9 +39128,9 @@ inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end
 }
 
 /// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
-/// as decay_after, and no more than are absent, since a matrix may be nearly dense. What rounding leaves over
-/// is carried to the next update: of six blocks a tenth is one block at three updates of five, where always
-/// one would tear out a sixth of the matrix each time, and always none would keep its pattern.
+/// as decay_after, and no more than are absent, since a matrix may be nearly dense. The rest of a rounding is
+/// carried to the next update: of six blocks a tenth is one block at three updates of five, where always one
+/// would tear out a sixth of the matrix each time, and always none would keep its pattern.
 ///   fraction   in [0, 1]
 inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
                                     std::int64_t interval, double end,
@@ -39179,22 +39181,47 @@ TESSERA_BODY void turnover::check() const {
     throw option_error(message("[turnover] values is ", values, ": it must be in [0, 1]"));
 }
 
-TESSERA_BODY state_array const* matrix_at_update::array(std::string_view name) const {
+namespace detail {
+
+TESSERA_BODY state_array const* find_array(std::span<state_array const> state, std::string_view name) {
   const auto found =
       std::find_if(state.begin(), state.end(), [&](state_array const& each) { return each.name == name; });
   return found == state.end() ? nullptr : &*found;
+}
+
+/// The array of an optimizer that has a moment for each stored value.
+TESSERA_BODY state_array const& momentum_in(std::span<state_array const> state) {
+  for (std::string_view name : {"first_moment", "momentum"})
+    if (state_array const* const found = find_array(state, name))
+      if (found->per == state_per::element) return *found;
+  throw option_error(
+      "[turnover] blocks are to be pruned by the momentum, but the optimizer has none for each stored value: "
+      "an array first_moment or momentum");
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void require_scores(turnover const& by, nn::parameter_list const& model,
+                                              optimizer_state const& state) {
+  if (by.score != prune_score::momentum) return;
+  for (std::size_t i = 0; i < model.size(); ++i)
+    if (model[i].is_weight()) detail::momentum_in(state.parameters.at(i));
 }
 
 TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind) const {
   if (replacing.by_norm_alone()) return weight.block_norms(kind);
   std::vector<double> scores;
   if (replacing.score == prune_score::momentum) {
-    state_array const* moment = array("first_moment");
-    if (!moment) moment = array("momentum");
-    if (!moment)
-      throw option_error("[evolve] blocks are to be pruned by the momentum, but the optimizer has none");
-    std::vector<double> values(std::size_t(moment->size()));
-    moment->element->to_double(moment->bytes.data(), moment->size(), values.data());
+    state_array const& moment = detail::momentum_in(state);
+    std::vector<double> values(std::size_t(moment.size()));
+    if (moment.code) {  // scales are the next array
+      auto const* const scales = (&moment)[1].data<float>();
+      for (std::size_t k = 0; k < values.size(); ++k)
+        values[k] =
+            moment.code->value(moment.data<std::uint8_t>()[k]) * scales[k / std::size_t(moment.group)];
+    } else {
+      moment.element->to_double(moment.bytes.data(), moment.size(), values.data());
+    }
     const auto block = std::size_t(weight.block_elements());
     for (std::size_t at = 0; at < values.size(); at += block)
       scores.push_back(norm_of(std::span<double const>(values).subspan(at, block), kind));
@@ -39202,7 +39229,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
     scores = weight.block_norms(kind);
   }
   if (!replacing.knows_age()) return scores;
-  state_array const* const births = array("born");
+  state_array const* const births = detail::find_array(state, "born");
   if (!births)
     throw option_error(
         "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
@@ -39744,6 +39771,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     check();
     detail::require_own_keys(model);
     require_evolving(policy, model);
+    require_scores(turnover, model, state);
     model.refresh(0);
   }
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
@@ -40081,6 +40109,95 @@ class outgoing_tensors {
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/save_checkpoint.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SAVE_CHECKPOINT
+#define TESSERA_SINGLE_TRAIN_SAVE_CHECKPOINT
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Writes checkpoints; checkpoint.hpp describes and reads them.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+namespace detail {
+
+// The files of a checkpoint.
+inline constexpr char const *tensors_file = "tensors.safetensors", *state_file = "state.json";
+inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
+inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
+
+}  // namespace detail
+
+/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
+/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
+///   state   the program's own data, returned by checkpoint::state
+///   on      the machine that the model was trained on
+void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
+                     optimizer_state const& optimizer, machine const& on = this_machine());
+
+/// Saves a model that has been trained, for inference: its parameters and patterns alone, the numbers of
+/// blocks in 16 bits where they fit. Training cannot go on from it.
+void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                  machine const& on = this_machine());
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+/// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
+TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::json state,
+                                                any_layer const& layer, optimizer_state const* optimizer,
+                                                machine const& on) {
+  const nn::parameter_list model(layer);
+  io::json all = io::json::object{{"format", checkpoint_format},
+                                  {"version", checkpoint_version},
+                                  {"arithmetic", arithmetic_of_model(model, layer, on)},
+                                  {"architecture", architecture(layer)},
+                                  {"updates", optimizer ? optimizer->updates : 0},
+                                  {"state", std::move(state)}};
+  if (optimizer) require_state("checkpoint", model, *optimizer);
+  const std::string text = io::to_text(all, 1) + "\n";
+  outgoing_tensors tensors(!optimizer);
+  const auto add = [&](std::string const& name, any_tensor const& tensor) {
+    tensors.add(name, tensor);
+    if (tensor.is_matrix()) tensors.add_pattern(name, tensor);
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    add(names[i], model[i].tensor);
+    if (optimizer)
+      for (state_array const& array : optimizer->parameters.at(i))
+        tensors.add(names[i] + "." + array.name, array, model[i].tensor);
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
+  tensors.metadata["tessera.state"] = std::to_string(content_hash(text));
+
+  io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
+    io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
+    io::write_atomically(state_path(partial), text);
+  });
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void save_checkpoint(std::string const& folder, io::json state,
+                                               any_layer const& model, optimizer_state const& optimizer,
+                                               machine const& on) {
+  detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
+}
+
+TESSERA_COLD TESSERA_BODY void save_weights(std::string const& folder, io::json state, any_layer const& model,
+                                            machine const& on) {
+  detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/checkpoint.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT
 #define TESSERA_SINGLE_TRAIN_CHECKPOINT
@@ -40106,27 +40223,6 @@ class outgoing_tensors {
 //                        checkpoints are never mixed.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
-
-namespace detail {
-
-// The files of a checkpoint.
-inline constexpr char const *tensors_file = "tensors.safetensors", *state_file = "state.json";
-inline std::string tensors_path(std::string const& folder) { return folder + "/" + tensors_file; }
-inline std::string state_path(std::string const& folder) { return folder + "/" + state_file; }
-
-}  // namespace detail
-
-/// Makes or replaces the checkpoint in `folder`, whose parents it also makes. If something throws (io_error,
-/// say for a full disk), no part of the new checkpoint is left, and an earlier one is unchanged.
-///   state   the program's own data, returned by checkpoint::state
-///   on      the machine that the model was trained on
-void save_checkpoint(std::string const& folder, io::json state, any_layer const& model,
-                     optimizer_state const& optimizer, machine const& on = this_machine());
-
-/// Saves a model that has been trained, for inference: its parameters and patterns alone, the numbers of
-/// blocks in 16 bits where they fit. Training cannot go on from it.
-void save_weights(std::string const& folder, io::json state, any_layer const& model,
-                  machine const& on = this_machine());
 
 /// A checkpoint, open to be read. Every fault of its files throws io_error, before anything is changed.
 class checkpoint {
@@ -40198,55 +40294,6 @@ class checkpoint {
 };
 
 #ifdef TESSERA_BODY
-
-namespace detail {
-
-/// Writes a checkpoint of parameters and, if it is not null, the state of an optimizer.
-TESSERA_COLD TESSERA_BODY void write_checkpoint(std::string const& folder, io::json state,
-                                                any_layer const& layer, optimizer_state const* optimizer,
-                                                machine const& on) {
-  const nn::parameter_list model(layer);
-  io::json all = io::json::object{{"format", checkpoint_format},
-                                  {"version", checkpoint_version},
-                                  {"arithmetic", arithmetic_of_model(model, layer, on)},
-                                  {"architecture", architecture(layer)},
-                                  {"updates", optimizer ? optimizer->updates : 0},
-                                  {"state", std::move(state)}};
-  if (optimizer) require_state("checkpoint", model, *optimizer);
-  const std::string text = io::to_text(all, 1) + "\n";
-  outgoing_tensors tensors(!optimizer);
-  const auto add = [&](std::string const& name, any_tensor const& tensor) {
-    tensors.add(name, tensor);
-    if (tensor.is_matrix()) tensors.add_pattern(name, tensor);
-  };
-  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    add(names[i], model[i].tensor);
-    if (optimizer)
-      for (state_array const& array : optimizer->parameters.at(i))
-        tensors.add(names[i] + "." + array.name, array, model[i].tensor);
-  }
-  for (std::size_t i = 0; i < frozen.size(); ++i) add(frozen[i], model.frozen()[i].tensor);
-  tensors.metadata["tessera.state"] = std::to_string(content_hash(text));
-
-  io::write_folder_atomically(folder, {tensors_file, state_file}, [&](std::string const& partial) {
-    io::write_safetensors(tensors_path(partial), tensors.all(), tensors.metadata, io::checksums::in_metadata);
-    io::write_atomically(state_path(partial), text);
-  });
-}
-
-}  // namespace detail
-
-TESSERA_COLD TESSERA_BODY void save_checkpoint(std::string const& folder, io::json state,
-                                               any_layer const& model, optimizer_state const& optimizer,
-                                               machine const& on) {
-  detail::write_checkpoint(folder, std::move(state), model, &optimizer, on);
-}
-
-TESSERA_COLD TESSERA_BODY void save_weights(std::string const& folder, io::json state, any_layer const& model,
-                                            machine const& on) {
-  detail::write_checkpoint(folder, std::move(state), model, nullptr, on);
-}
 
 TESSERA_BODY checkpoint::checkpoint(std::string const& folder)
     : path_(detail::state_path(folder)), tensors_(detail::tensors_path(folder)) {
@@ -43292,7 +43339,8 @@ struct rigl {
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The authors' code rounds down, and if fewer blocks are absent, those just pruned grow again, as zeros.
+  /// The authors' code rounds down, and if fewer blocks are absent, it grows just pruned ones again, as
+  /// zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_blocks(stored, fraction, done, interval, end(), falls);
   }

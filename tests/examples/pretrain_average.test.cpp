@@ -50,7 +50,8 @@ TEST_CASE("pretrain: the average of the weights is evaluated and saved, and the 
     const outcome text = shell(here.generate(run, "--weights average"));
     CHECK(text.code == 0);
     CHECK(contains(text, ", the average of its weights"));
-    CHECK(shell(FREEZE " --checkpoint " + last(here, run) + " --weights average --out " + here.in(run + "-mean"))
+    CHECK(shell(FREEZE " --checkpoint " + last(here, run) + " --weights average --out " +
+                here.in(run + "-mean"))
               .code == 0);
     CHECK(shell(FREEZE " --checkpoint " + last(here, run) + " --out " + here.in(run + "-last")).code == 0);
     CHECK(!same_tensors(here.in(run + "-mean"), here.in(run + "-last")));

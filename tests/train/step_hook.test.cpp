@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include <doctest/doctest.h>
+#include <io/scratch_folder.hpp>
 #include <train/toy_model.hpp>
 
 #include <tessera/train/optimizers/adamw.hpp>
@@ -130,6 +133,56 @@ TEST_CASE("step_hook: a moving average moves to the patterns of its model") {
   }
 }
 
+/// Keeps an array and a number in the state of the training.
+struct gradient_squares : train::step_hook {
+  void state(train::state_list& each, any_tensor const&) const { each.elements("gradient_squares"); }
+  template <class Update> void around_update(context& ctx, training& t, Update const& update) const {
+    for (std::size_t i = 0; i < t.listed_gradients().size(); ++i) {
+      any_tensor const& gradient = t.listed_gradients()[i].tensor;
+      train::state_array& kept = t.state.at(i, "gradient_squares");
+      auto mean = feature_vector<float>::of_values(kept.data<float>(), kept.size());
+      const auto g =
+          feature_vector<float>::of_values(const_cast<float*>(gradient.data<float>()), kept.size());
+      run(ctx, mean = mean * 0.9 + square(g) * 0.1);
+    }
+    t.state.numbers["gradient_squares.steps"] += 0.5;
+    update();
+  }
+};
+
+TEST_CASE("step_hook: what a hook keeps moves with the patterns, and is resumed with the same bits") {
+  context ctx(1);
+  const scratch_folder scratch;
+  model whole_model, first_model, second_model(5), plain_model;
+  training whole(whole_model, {}, evolving), first(first_model, {}, evolving),
+      second(second_model, {}, evolving), plain(plain_model, {}, evolving);
+  const gradient_squares hook;
+  for (training* t : {&whole, &first, &second}) t->keep(hook);
+  const auto steps = [&](training& t, int until, auto const&... hooks) {
+    while (t.progress.step < until)
+      train::train_step(ctx, t, {.rate = 0.01}, [&](int) { return part(ctx, t, t.gradients, 0); }, hooks...);
+  };
+  steps(whole, 14, hook);
+  steps(plain, 14);
+  steps(first, 6, hook);
+  train::save(first, scratch / "c", io::json());
+  train::resume(second, train::checkpoint(scratch / "c"));
+  steps(second, 14, hook);
+  CHECK(toy::same_bits(whole, second));
+  CHECK(toy::same_bits(whole_model, plain_model));
+  CHECK(whole.state.numbers.at("gradient_squares.steps") == 7);
+  CHECK(whole.state.at(0, "gradient_squares").size() == whole_model.up.size());
+  // New blocks begin with zeros.
+  const pattern before = first_model.up.pattern();
+  while (!evolving.due(first.progress.step)) steps(first, int(first.progress.step) + 1, hook);
+  REQUIRE(first_model.up.pattern() != before);
+  float const* const kept = first.state.at(0, "gradient_squares").data<float>();
+  first_model.up.pattern().for_each([&](int i, int j, std::int64_t slot) {
+    const bool zero = std::all_of(kept + 16 * slot, kept + 16 * slot + 16, [](float v) { return v == 0; });
+    CHECK(zero == (before.find(i, j) < 0));
+  });
+}
+
 /// Writes down when it is called.
 struct diary : train::step_hook {
   std::string name;
@@ -142,6 +195,7 @@ struct diary : train::step_hook {
     update();
     text += name + std::to_string(t.state.updates) + " ";
   }
+  void evolved(context&, training&) { text += name + "! "; }
 };
 
 TEST_CASE(
@@ -168,6 +222,10 @@ TEST_CASE(
   text.clear();
   step(std::numeric_limits<float>::infinity());
   CHECK(text == "x a b ");
+  text.clear();
+  t.policy = {.interval = t.progress.step + 1, .steps = 30, .fraction = 0.4};
+  step(0);
+  CHECK(text == "x a b a1 b1 b2 a2 a! b! ");
 }
 
 }  // namespace step_hook_test

@@ -65,12 +65,13 @@ void require_one_kind(line_end const& a, line_end const& b) {
   if (first.text_hash != second.text_hash)
     refuse("--checkpoint", b.folder + " was trained on another text than " + a.folder);
   settings const &shown = first.asked, &other = second.asked;
-  const char* const differs = shown.context != other.context         ? "--context"
+  const char* const differs = shown.context != other.context                 ? "--context"
                               : objective_of(shown) == objective::next_token ? nullptr
-                              : shown.mask_share != other.mask_share ? "--mask-share"
-                              : shown.mask != other.mask             ? "--mask"
-                                                                     : nullptr;
-  if (differs) refuse("--checkpoint", b.folder + " was shown the text by another " + differs + " than " + a.folder);
+                              : shown.mask_share != other.mask_share         ? "--mask-share"
+                              : shown.mask != other.mask                     ? "--mask"
+                                                                             : nullptr;
+  if (differs)
+    refuse("--checkpoint", b.folder + " was shown the text by another " + differs + " than " + a.folder);
 }
 
 /// The validation text of both.

@@ -141,7 +141,8 @@ inline option_table<settings> const& settings_table() {
          "whose "
          "first moment has the least norm"},
         {"grace", &s::grace, "[0, 1000000]",
-         "pattern updates in which a block that grew is pruned after all others only; with --policy set, after "
+         "pattern updates in which a block that grew is pruned after all others only; with --policy set, "
+         "after "
          "all others of its sign"},
         {"newborn", &s::newborn, "zero|mean|age|smet",
          "the moments of a block that grew, in AdamW: zero, the mean second moment of the blocks that stay, "

@@ -267,7 +267,8 @@ struct moment_of_blocks {
   template <element T> void step(context&, train::update const&, train::parameter_values<T>&) const {}
 };
 
-TEST_CASE("newborn blocks: a momentum that an optimizer has not is asked for in vain, before the first step") {
+TEST_CASE(
+    "newborn blocks: a momentum that an optimizer has not is asked for in vain, before the first step") {
   toy::model<float> m(3);
   CHECK_THROWS_WITH_AS(
       (train::training(m, moment_of_blocks{}, evolving, turnover{.score = prune_score::momentum})),

@@ -50,7 +50,8 @@ struct rigl {
       throw option_error(message("[rigl] until is ", until, ": it must be in (0, 1]"));
   }
   bool due(std::int64_t done) const { return due_every(interval, end(), done); }
-  /// The authors' code rounds down, and if fewer blocks are absent, it grows just pruned ones again, as zeros.
+  /// The authors' code rounds down, and if fewer blocks are absent, it grows just pruned ones again, as
+  /// zeros.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
     return replaced_blocks(stored, fraction, done, interval, end(), falls);
   }
