@@ -151,7 +151,7 @@ TEST_CASE("interpolate: models that have no line between them are refused, by th
   made("hidden", "--hidden 64");
   refuse("hidden", 1, "[interpolate] token_embedding is F32, ");
   made("layers", "--layers 3");
-  refuse("layers", 1, "in the first model");
+  refuse("layers", 1, "the first model has final_norm.weight where the second has block.2.");
   made("heads", "--heads 4");
   refuse("heads", 1, "heads");
   made("shorter", "--context 8 --positions 16");
