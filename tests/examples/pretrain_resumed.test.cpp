@@ -87,6 +87,7 @@ TEST_CASE("pretrain: with every policy and optimizer a run that was ended and re
   for (const std::string policy : {"set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
     const std::string options = "--only sparse --policy " + policy +
                                 (policy == "set"      ? " --optimizer sgd --momentum 0.8 --grace 1"
+                                 : policy == "rigl"   ? " --optimizer lion"
                                  : policy == "itop"   ? " --newborn smet --grace 2 --newborn-values 0.3"
                                  : policy == "snfs"   ? " --newborn mean --prune-score momentum"
                                  : policy == "deep-r" ? " --newborn age"

@@ -11,15 +11,19 @@
 #include <tessera/tessera.hpp>
 
 /// What the scripts in tests/golden move: a matrix (24, 20), stored where a pattern says, and a bias (24).
+/// The matrix may be several above each other.
 template <class Block> struct weight_and_bias_in {
   tessera::block_sparse_matrix<float, Block> weight{24, 20};
   tessera::feature_vector<float> bias = tessera::feature_vector<float>(24);
 
+  tessera::nn::row_shares stacked{};
+
   using gradients = weight_and_bias_in;
 
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each("bias", of.bias...);
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.stacked("weight", first.stacked, first.weight, others.weight...);
+    each("bias", first.bias, others.bias...);
+    each.hyperparameter(first.stacked, others.stacked...);
   }
 };
 using weight_and_bias = weight_and_bias_in<tessera::block_shape<16>>;

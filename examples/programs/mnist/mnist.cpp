@@ -26,8 +26,6 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/classification.hpp>
 #include <tessera/train/loop.hpp>
-#include <tessera/train/optimizers/adamw.hpp>
-#include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/penalties.hpp>
 #include <tessera/train/sparsity/scores/lottery_ticket.hpp>
 #include <tessera/train/sparsity/scores/prune.hpp>
@@ -35,6 +33,7 @@
 #include <tessera/train/sparsity/watching/model_patterns.hpp>
 
 #include "../../tutorials/support/digits.hpp"
+#include "../common/chosen_optimizer.hpp"
 #include "../common/chosen_policy.hpp"
 #include "../common/element_and_block.hpp"
 #include "../common/format.hpp"
@@ -87,6 +86,14 @@ examples examples_of(digits::images const& images, std::vector<int> const& order
       all.inputs.push_back((float(images.pixel[std::size_t(i * digits::pixels + pixel)]) / 255 - 0.1307f) /
                            0.3081f);
   return all;
+}
+
+programs::chosen_optimizer optimizer_of(settings const& s) {
+  const double decay = s.policy == "top-kast" ? 0 : s.weight_decay;  // which has its own
+  if (s.optimizer == "sgd")
+    return {train::sgd{.weight_decay = decay, .lookahead = train::lookahead::nesterov}};
+  if (s.optimizer == "lion") return {train::lion{.weight_decay = decay}};
+  return {train::adamw{.weight_decay = decay}};
 }
 
 programs::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch, std::int64_t steps) {
@@ -246,10 +253,10 @@ struct lesson {
 /// Trains a network from step `first` to the end, and tests it.
 ///   net     a network, or a layer that shows a part of it
 ///   early   if there is one, becomes the network after step s.rewind
-template <class Network, class Optimizer>
-io::json trained(context& ctx, settings const& s, lesson const& of, Network& net, Optimizer optimizer,
-                 std::string const& title, std::int64_t first = 0, Network* early = nullptr) {
-  train::training t(net, optimizer, policy_of(s, of.steps_of_epoch, of.steps));
+template <class Network>
+io::json trained(context& ctx, settings const& s, lesson const& of, Network& net, std::string const& title,
+                 std::int64_t first = 0, Network* early = nullptr) {
+  train::training t(net, optimizer_of(s), policy_of(s, of.steps_of_epoch, of.steps));
   t.progress.step = first;
   if (early && s.rewind == 0) *early = net;
   train::classification task(ctx, t, of.training_set(), of.known.part(of.most, for_validation),
@@ -293,8 +300,7 @@ io::json trained(context& ctx, settings const& s, lesson const& of, Network& net
 }
 
 /// The dense network, and after each round a ticket of it.
-template <class Block, class Optimizer>
-io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer optimizer) {
+template <class Block> io::json tickets(context& ctx, settings const& s, lesson const& of) {
   if (s.rewind >= of.steps)
     programs::refuse("--rewind", message("step ", s.rewind, " is not before the end of the run, after ",
                                          of.steps, " steps"));
@@ -309,8 +315,7 @@ io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer op
     other.seed += 1'000'000 * std::uint64_t(round);
     network<Block> control = net;
     if (round > 0) train::rewind_to(initial_network<Block>(other), control);
-    io::json one =
-        trained(ctx, s, of, net, optimizer, title, round > 0 ? s.rewind : 0, round > 0 ? nullptr : &early);
+    io::json one = trained(ctx, s, of, net, title, round > 0 ? s.rewind : 0, round > 0 ? nullptr : &early);
     const io::json_place place(one, title);
     const double weights = place.at("weights").as_number();
     if (round == 0) all = weights;
@@ -318,7 +323,7 @@ io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer op
                 100 * place.at("test_accuracy").as_number());
     one.get_if<io::json::object>()->push_back({"density", weights / all});
     if (s.reinitialise && round > 0) {
-      io::json its = trained(ctx, s, of, control, optimizer, title + ", new weights");
+      io::json its = trained(ctx, s, of, control, title + ", new weights");
       std::printf("%14.2f", 100 * io::json_place(its, title).at("test_accuracy").as_number());
       one.get_if<io::json::object>()->push_back({"reinitialised", std::move(its)});
     }
@@ -337,22 +342,22 @@ io::json tickets(context& ctx, settings const& s, lesson const& of, Optimizer op
   return io::json::object{{"rounds", std::move(rounds)}};
 }
 
-template <class Block, class Optimizer> io::json result_of(settings const& s, Optimizer optimizer) {
+template <class Block> io::json result_of(settings const& s) {
   const lesson of(s);
   context ctx(s.threads == 0 ? exec::available_threads() : s.threads);
-  if (s.tickets > 0) return tickets<Block>(ctx, s, of, optimizer);
+  if (s.tickets > 0) return tickets<Block>(ctx, s, of);
   network<Block> net = initial_network<Block>(s);
   if (s.initial != "random") prune_initial(ctx, s, net, of.training_set());
   io::json result;
   if (s.policy == "top-kast") {
     nn::top_kast<float, network<Block>> part(std::move(net), s.density,
                                              std::max<std::int64_t>(1, of.steps_of_epoch / s.updates));
-    result = trained(ctx, s, of, part, optimizer, s.policy);
+    result = trained(ctx, s, of, part, s.policy);
   } else if (s.policy == "edge-popup") {
     nn::edge_popup<float, network<Block>> part(std::move(net), s.density, s.seed);
-    result = trained(ctx, s, of, part, optimizer, s.policy);
+    result = trained(ctx, s, of, part, s.policy);
   } else {
-    result = trained(ctx, s, of, net, optimizer, s.policy);
+    result = trained(ctx, s, of, net, s.policy);
   }
   const io::json_place place(result, "result");
   const auto number = [&](const char* name) { return static_cast<long long>(place.at(name).as_integer()); };
@@ -423,12 +428,8 @@ int main_of(std::vector<std::string> const& arguments) {
   if (s.policy == "dense") s.block = 16;  // the fastest
   if ((s.policy == "set" || s.policy == "deep-r") && !is_said(given, "decay")) s.decay = "constant";
   if (!s.json.empty()) require_writable(s.json);
-  const double decay = s.policy == "top-kast" ? 0 : s.weight_decay;  // which has its own
-  io::json result = programs::with_block(s.block, [&]<class Block>(std::type_identity<Block>) {
-    return s.optimizer == "sgd" ? result_of<Block>(s, train::sgd{.weight_decay = decay,
-                                                                 .lookahead = train::lookahead::nesterov})
-                                : result_of<Block>(s, train::adamw{.weight_decay = decay});
-  });
+  io::json result = programs::with_block(
+      s.block, [&]<class Block>(std::type_identity<Block>) { return result_of<Block>(s); });
   io::json::object& all = *result.get_if<io::json::object>();
   all.insert(all.begin(), {"settings", programs::to_json(table(), s)});
   if (!s.json.empty()) add_line(s.json, io::to_text(result));

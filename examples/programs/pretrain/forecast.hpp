@@ -9,6 +9,7 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 
+#include "average.hpp"
 #include "disk_room.hpp"
 #include "optimizer.hpp"
 #include "report.hpp"

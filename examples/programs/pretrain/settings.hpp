@@ -172,8 +172,9 @@ inline option_table<settings> const& settings_table() {
          "square root of the steps, in which the warm-up is one (power)"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
-        {"optimizer", &s::optimizer, "adamw|sgd",
-         "AdamW (Loshchilov, Hutter 2019), or SGD with momentum, whose rates are greater"},
+        {"optimizer", &s::optimizer, "adamw|sgd|lion",
+         "AdamW (Loshchilov, Hutter 2019), SGD with momentum, whose rates are greater, or Lion (Chen et al. "
+         "2023), whose rates are a third to a tenth of AdamW's"},
         {"momentum", &s::momentum, "[0, 1)", "of SGD"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of the optimizer, on matrices"},
         {"average", &s::average, "none|ema|lawa",

@@ -30,6 +30,7 @@
 
 #include "../common/chosen_policy.hpp"
 #include "../common/progress.hpp"
+#include "average.hpp"
 #include "optimizer.hpp"
 #include "run_record.hpp"
 #include "tensorboard.hpp"

@@ -15,6 +15,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/lion.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/scores/densify.hpp>
 #include <tessera/train/training.hpp>
@@ -24,29 +25,7 @@
 namespace own_optimizer_test {
 
 using namespace tessera;
-
-/// Lion (Chen et al. 2023, algorithm 2): one moment, and the sign of an average.
-struct lion {
-  double beta1 = 0.9, beta2 = 0.99, weight_decay = 0.01;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("beta1", of.beta1...);
-    each.setting("beta2", of.beta2...);
-    each.setting("weight_decay", of.weight_decay...);
-  }
-  void state(train::state_list& each, any_tensor const&) const { each.elements("momentum"); }
-
-  template <element T>
-  void step(context& ctx, train::update const& now, train::parameter_values<T>& of) const {
-    auto m = of.elements(0);
-    const auto g = stored_values(of.gradient) * now.gradient_scale;
-    const auto average = stored_values(m) * beta1 + g * (1 - beta1);
-    run(ctx,
-        of.w = stored_values(of.w) * (1 - now.rate * weight_decay * now.decay) -
-               derivative<ops::absolute>(average) * now.rate,
-        m = stored_values(m) * beta2 + g * (1 - beta2), of.rounded());
-  }
-};
+using train::lion;
 
 /// The second moment of a matrix from means of its rows and columns (Adafactor: Shazeer, Stern 2018,
 /// algorithm 4 without update clipping), over stored values; of a vector one for each value.
@@ -270,24 +249,6 @@ TEST_CASE_TEMPLATE("own optimizers: the size of a state is told by that of a mod
 }
 TEST_CASE_TEMPLATE("own optimizers: of any block", Block, block_shape<1>, block_shape<3, 5>) {
   check_all<float, Block>();
-}
-
-TEST_CASE("own optimizers: lion makes the steps of its paper") {
-  context ctx(2, oversubscribe::allowed);
-  toy::model<double> m(3), g(4);
-  const lion by;
-  auto state = train::initial_state(by, m);
-  std::vector<double> w(m.up.begin(), m.up.end()), momentum(w.size());
-  for (int i = 0; i < 20; ++i) {
-    support::fill(g.up, std::uint64_t(100 + i));
-    for (std::size_t k = 0; k < w.size(); ++k) {
-      const double gradient = g.up.data()[k], average = by.beta1 * momentum[k] + (1 - by.beta1) * gradient;
-      w[k] -= 0.01 * (double((average > 0) - (average < 0)) + by.weight_decay * w[k]);
-      momentum[k] = by.beta2 * momentum[k] + (1 - by.beta2) * gradient;
-    }
-    train::update_parameters(ctx, by, m, g, state, 0.01);
-  }
-  for (std::size_t k = 0; k < w.size(); ++k) REQUIRE(m.up.data()[k] == doctest::Approx(w[k]).epsilon(1e-12));
 }
 
 /// The state of W, before and after an update of the pattern, and where each of its blocks was: -1 if

@@ -11,27 +11,29 @@
 
 #include <tessera/train/optimizers/optimizer.hpp>
 
-/// Where an optimizer takes the recorded parameters in 1000 steps, on the blocks of a pattern.
+/// Where an optimizer takes the recorded parameters, on the blocks of a pattern.
 template <class Optimizer, class Block> struct trajectory {
   using parameters = weight_and_bias_in<Block>;
   parameters end;
   tessera::train::optimizer_state state;
 
   trajectory(golden_tensors const& torch, Optimizer const& optimizer, tessera::pattern const& stored,
-             int threads = 1)
+             int threads = 1, int steps = 1000, tessera::nn::row_shares stacked = {})
       : end(torch.pair_in<Block>("initial.", stored)), state(tessera::train::initial_state(optimizer, end)) {
+    end.stacked = stacked;
     tessera::context ctx(threads, tessera::oversubscribe::allowed);
     std::vector<parameters> gradients;
     for (int i = 0; i < 10; ++i)
       gradients.push_back(torch.pair_in<Block>("gradient." + std::to_string(i) + ".", stored));
-    for (int step = 0; step < 1000; ++step)
+    for (int step = 0; step < steps; ++step)
       tessera::train::update_parameters(ctx, optimizer, end, gradients[std::size_t(step % 10)], state,
                                         1e-3 * (1 + step % 7));
   }
 };
 
 /// Relative where values are larger than 1.
-inline double largest_difference(weight_and_bias const& a, weight_and_bias const& b) {
+template <class Block>
+double largest_difference(weight_and_bias_in<Block> const& a, weight_and_bias_in<Block> const& b) {
   double worst = 0;
   const auto compare = [&](double x, double y) {
     worst = support::larger(worst, std::abs(x - y) / std::max(1.0, std::abs(y)));
@@ -43,15 +45,33 @@ inline double largest_difference(weight_and_bias const& a, weight_and_bias const
   return worst;
 }
 
-/// The largest difference from PyTorch's recorded parameters and moments.
-template <class Optimizer> double distance_from_torch(std::string const& name, Optimizer const& optimizer) {
-  const golden_tensors torch("optimizers.safetensors");
-  const trajectory<Optimizer, tessera::block_shape<16>> ours(torch, optimizer, tessera::pattern::dense(2, 2));
-  double worst = largest_difference(ours.end, torch.pair(name + "."));
+/// The largest difference from recorded parameters and moments.
+template <class Block = tessera::block_shape<16>, class Optimizer>
+double distance_from(std::string const& file, int steps, std::string const& name, Optimizer const& optimizer,
+                     tessera::nn::row_shares stacked = {}) {
+  const golden_tensors recorded(file);
+  const auto stored = tessera::pattern::dense(24 / Block::rows + (24 % Block::rows > 0),
+                                              20 / Block::cols + (20 % Block::cols > 0));
+  const trajectory<Optimizer, Block> ours(golden_tensors("optimizers.safetensors"), optimizer, stored, 2,
+                                          steps, stacked);
+  const auto difference = [&](auto const& of, std::string const& prefix) {
+    return largest_difference(of, recorded.pair_in<Block>(prefix, stored));
+  };
+  double worst = difference(ours.end, name + ".");
   for (auto const& array : ours.state.parameters[0])
-    worst = std::max(worst, largest_difference(tessera::train::elements_of(ours.state, ours.end, array.name),
-                                               torch.pair(name + "." + array.name + ".")));
+    worst = std::max(worst, difference(tessera::train::elements_of(ours.state, ours.end, array.name),
+                                       name + "." + array.name + "."));
   return worst;
+}
+/// From where PyTorch's optimizer ends in 1000 steps.
+template <class Optimizer> double distance_from_torch(std::string const& name, Optimizer const& optimizer) {
+  return distance_from("optimizers.safetensors", 1000, name, optimizer);
+}
+/// From where 50 steps end of Lion, LAMB and LARS.
+template <class Block = tessera::block_shape<16>, class Optimizer>
+double distance_from_reference(std::string const& name, Optimizer const& optimizer,
+                               tessera::nn::row_shares stacked = {}) {
+  return distance_from<Block>("lion_lamb_lars.safetensors", 50, name, optimizer, stacked);
 }
 
 /// True if a sparse matrix has, at its live entries, the bits that the dense one has there.
