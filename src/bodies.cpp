@@ -66,6 +66,7 @@
 #include <tessera/train/optimizers/moved_state.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
+#include <tessera/train/optimizers/trust_ratio.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/save_checkpoint.hpp>

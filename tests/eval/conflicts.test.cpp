@@ -8,6 +8,7 @@
 #include <support/descriptions.hpp>
 #include <support/evaluation.hpp>
 
+#include <tessera/eval/squares.hpp>
 #include <tessera/nm_sparsity.hpp>
 #include <tessera/statements/account.hpp>
 #include <tessera/statements/attention.hpp>
@@ -161,6 +162,11 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   check(refill, y = w * gelu(transposed(w) * y), r = max_features(y));
   check(refill, in_one_pass(b = sum_tokens(y), r = sum_features(y * z)));
   check(refill, g = g * 2, w = converted(g), b = b * 3);
+  feature_vector<float> many(3000);
+  eval::sums_of_ranges sums;
+  const eval::value_ranges thirds{3, {700, 2050}};
+  check([&] { refill(), support::fill(many, 9); }, many = many * 0.5 + 1,
+        eval::squares{&sums, thirds, expr::hold(many), expr::hold(many * 2)});
   check(refill, y = w * from, to = relu(w * x + b), x = from * x);
   check(refill, to = converted(y), g = sampled(y * transposed(from)));
   check(refill, pooled = mean_tokens(x, layout), x = repeat_tokens(pooled, layout));

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 
 #include <doctest/doctest.h>
 #include <support/evaluation.hpp>
+
+#include <tessera/eval/squares.hpp>
 
 namespace values_test {
 
@@ -69,6 +72,39 @@ TEST_CASE_TEMPLATE("values: numbers of blocks stand beside their values", T, flo
     feature_vector<T> longer(11 * times + 1);
     CHECK_THROWS_AS(run(ctx, longer = longer + repeat_interleave(numbers, times)), shape_error);
   }
+}
+
+TEST_CASE_TEMPLATE(
+    "values: numbers of ranges stand beside their values, and squares are added range by range", T, float,
+    double) {
+  context ctx(2, oversubscribe::allowed);
+  const auto a = filled(feature_vector<T>(5001), 1);
+  const auto check = [&](int count, std::array<std::int64_t, 4> const& ends) {
+    const eval::value_ranges ranges{count, ends};
+    const auto range_of = [&](std::int64_t k) {
+      int range = 0;
+      while (range + 1 < count && k >= ends[std::size_t(range)]) ++range;
+      return std::size_t(range);
+    };
+    const std::array<double, 4> numbers{0.5, -2, 4, 8};
+    auto b = filled(feature_vector<T>(5001), 2);
+    run(ctx, b = b * 0 + a * eval::range_numbers(ranges, numbers));
+    CHECK(farthest(b, [&](auto k) { return numbers[range_of(k)] * double(a[k]); }) == 0);
+    eval::sums_of_ranges sums{}, exact{};
+    run(ctx, eval::squares{&sums, ranges, expr::hold(a), a * 2 - 1});
+    for (std::int64_t k = 0; k < 5001; ++k) {
+      exact[range_of(k)][0] += double(a[k]) * double(a[k]);
+      exact[range_of(k)][1] += double(a[k] * 2 - 1) * double(a[k] * 2 - 1);
+    }
+    for (std::size_t i = 0; i < 4; ++i)
+      for (int k = 0; k < 2; ++k) CHECK(sums[i][k] == doctest::Approx(exact[i][k]).epsilon(1e-14));
+  };
+  check(1, {});
+  check(2, {1024});
+  check(2, {7});
+  check(3, {1023, 2059, 0});
+  check(4, {0, 3, 5, 0});
+  check(4, {100, 100, 5001, 0});
 }
 
 TEST_CASE_TEMPLATE("values: statements on vectors", T, float, double) {

@@ -153,6 +153,15 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
   CHECK(refusal_of({"--momentum=0.5"}) ==
         "[--momentum] has no meaning with --optimizer adamw; say --optimizer sgd");
   CHECK(refusal_of({"--momentum=0.5", "--optimizer=sgd"}) == "");
+  CHECK(refusal_of({"--momentum=0.5", "--optimizer=lars"}) == "");
+  CHECK(refusal_of({"--trust-coefficient=0.01", "--optimizer=sgd"}) ==
+        "[--trust-coefficient] has no meaning with --optimizer sgd; say --optimizer lars");
+  CHECK(refusal_of({"--bias-correction=off", "--optimizer=lion"}) ==
+        "[--bias-correction] has no meaning with --optimizer lion; say --optimizer lamb");
+  CHECK(refusal_of({"--bias-correction=off", "--optimizer=lamb"}) == "");
+  CHECK(
+      refusal_of({"--newborn=mean", "--optimizer=lamb"}) ==
+      "[--newborn] has no meaning with --optimizer lamb, whose new blocks begin with the mean; leave it out");
   CHECK(refusal_of({"--grace=80"}) ==
         "[--grace] 80 updates of the pattern outlast the run, which has 80; say less");
   CHECK(refusal_of({"--grace=2", "--policy=deep-r"}) ==

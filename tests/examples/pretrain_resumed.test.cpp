@@ -86,12 +86,13 @@ TEST_CASE("pretrain: with every policy and optimizer a run that was ended and re
   const workplace here;
   for (const std::string policy : {"set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
     const std::string options = "--only sparse --policy " + policy +
-                                (policy == "set"      ? " --optimizer sgd --momentum 0.8 --grace 1"
-                                 : policy == "rigl"   ? " --optimizer lion"
-                                 : policy == "itop"   ? " --newborn smet --grace 2 --newborn-values 0.3"
-                                 : policy == "snfs"   ? " --newborn mean --prune-score momentum"
-                                 : policy == "deep-r" ? " --newborn age"
-                                                      : "");
+                                (policy == "set"       ? " --optimizer sgd --momentum 0.8 --grace 1"
+                                 : policy == "rigl"    ? " --optimizer lion"
+                                 : policy == "gradual" ? " --optimizer lamb --bias-correction off"
+                                 : policy == "itop"    ? " --newborn smet --grace 2 --newborn-values 0.3"
+                                 : policy == "snfs"    ? " --newborn mean --prune-score momentum"
+                                 : policy == "deep-r"  ? " --newborn age"
+                                                       : "");
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),
                                     here.in("runs/" + policy + "-parts/sparse/step-*"));

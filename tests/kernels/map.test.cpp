@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -78,7 +79,31 @@ template <class Arch, class E> void check_values() {
   }
 }
 
+template <class Arch, class T> void check_squares() {
+  const random_stream random(3, random_purpose::test);
+  std::vector<T> x(128), y(128);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = T(random.uniform(i) - 0.5), y[i] = T(random.uniform(i + 128));
+  using values = tree::values<T>;
+  for (const int begin : {0, 1, 15, 16, 40})
+    for (const int end : {0, 1, 17, 40, 41, 64}) {
+      double sum = 0, other = 0;
+      for (std::size_t i = std::size_t(begin); i < std::size_t(std::max(begin, end)); ++i)
+        sum += double(x[i]) * double(x[i]), other += double(y[i]) * double(y[i]);
+      const auto got = kernels::map<Arch, T, values>::sums_of_squares(values(x.data()), values(y.data()),
+                                                                      begin, std::max(begin, end), 0);
+      REQUIRE(got[0] == doctest::Approx(sum).epsilon(1e-14));
+      REQUIRE(got[1] == doctest::Approx(other).epsilon(1e-14));
+    }
+}
+
 }  // namespace
+
+TEST_CASE_TEMPLATE_DEFINE("map: squares of some values are added in double", Arch, squares) {
+  check_squares<Arch, float>();
+  check_squares<Arch, double>();
+}
+TEST_CASE_TEMPLATE_APPLY(squares, support::archs);
 
 TEST_CASE_TEMPLATE_DEFINE("map: a panel of narrow elements is computed two features at a time", Arch,
                           panels) {

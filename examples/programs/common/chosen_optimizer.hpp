@@ -9,6 +9,8 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/lamb.hpp>
+#include <tessera/train/optimizers/lars.hpp>
 #include <tessera/train/optimizers/lion.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
@@ -21,7 +23,7 @@ namespace train = tessera::train;
 
 /// The optimizer that a run has chosen, as one: a training is compiled for this type alone.
 struct chosen_optimizer {
-  std::variant<train::adamw, train::sgd, train::lion> chosen;
+  std::variant<train::adamw, train::sgd, train::lion, train::lars, train::lamb> chosen;
 
   /// In a checkpoint it is the optimizer itself.
   std::string setting_name() const {

@@ -92,6 +92,8 @@ programs::chosen_optimizer optimizer_of(settings const& s) {
   const double decay = s.policy == "top-kast" ? 0 : s.weight_decay;  // which has its own
   if (s.optimizer == "sgd")
     return {train::sgd{.weight_decay = decay, .lookahead = train::lookahead::nesterov}};
+  if (s.optimizer == "lars") return {train::lars{.weight_decay = decay}};
+  if (s.optimizer == "lamb") return {train::lamb{.weight_decay = decay}};
   if (s.optimizer == "lion") return {train::lion{.weight_decay = decay}};
   return {train::adamw{.weight_decay = decay}};
 }

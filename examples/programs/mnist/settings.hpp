@@ -89,8 +89,10 @@ inline programs::option_table<settings> const& table() {
        {{"epochs", &s::epochs, "[1, 10000]", "each of 54000 examples; 6000 are for validation"},
         {"batch", &s::batch, "[1, 10000]", "examples of a step, drawn at random; no more than there are"},
         {"examples", &s::examples, "[0, 54000]", "of the training set; 0: all"},
-        {"optimizer", &s::optimizer, "sgd|adam|lion",
-         "SGD with Nesterov's momentum 0.9, Adam, or Lion (Chen et al. 2023), whose rates are smaller"},
+        {"optimizer", &s::optimizer, "sgd|adam|lion|lars|lamb",
+         "SGD with Nesterov's momentum 0.9; Adam; Lion (Chen et al. 2023), whose rates are smaller; LARS "
+         "(You "
+         "et al. 2017), whose rates are about 1000 times larger; LAMB (You et al. 2020)"},
         {"rate", &s::rate, "(0, 100]", "learning rate at the first step"},
         {"drop-every", &s::drop_every, "[0, 1e9]", "steps until a tenth of the learning rate; 0: never"},
         {"weight-decay", &s::weight_decay, "[0, 1]", "of matrices"},

@@ -141,9 +141,18 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   for (const char* name : meaningless) refuse_if_said(name, "--policy " + s.policy, "leave it out");
   if (s.optimizer != "adamw")
     for (const char* name : {"newborn", "newborn-warmup"})
-      refuse_if_said(name, "--optimizer " + s.optimizer + ", which does not divide by a second moment",
+      refuse_if_said(name,
+                     "--optimizer " + s.optimizer +
+                         (s.optimizer == "lamb" ? ", whose new blocks begin with the mean"
+                                                : ", which does not divide by a second moment"),
                      "leave it out");
-  if (s.optimizer != "sgd") refuse_if_said("momentum", "--optimizer " + s.optimizer, "say --optimizer sgd");
+  const auto belongs_to = [&](const char* name, std::string const& optimizer, std::string const& other) {
+    if (s.optimizer != optimizer && s.optimizer != other)
+      refuse_if_said(name, "--optimizer " + s.optimizer, "say --optimizer " + optimizer);
+  };
+  belongs_to("momentum", "sgd", "lars");
+  belongs_to("trust-coefficient", "lars", "lars");
+  belongs_to("bias-correction", "lamb", "lamb");
   if (s.average == "none") refuse_if_said("average-every", "--average none", "say --average ema, or lawa");
   if (s.average != "lawa") refuse_if_said("average-keep", "--average " + s.average, "say --average lawa");
   if (s.average != "ema") refuse_if_said("average-decay", "--average " + s.average, "say --average ema");

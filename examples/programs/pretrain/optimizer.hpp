@@ -8,6 +8,13 @@ namespace pretrain {
 
 inline chosen_optimizer optimizer_of(settings const& s) {
   if (s.optimizer == "sgd") return {train::sgd{.momentum = s.momentum, .weight_decay = s.weight_decay}};
+  if (s.optimizer == "lars")
+    return {train::lars{
+        .momentum = s.momentum, .weight_decay = s.weight_decay, .trust_coefficient = s.trust_coefficient}};
+  if (s.optimizer == "lamb")
+    return {train::lamb{.weight_decay = s.weight_decay,
+                        .bias_correction = s.bias_correction == "on" ? train::bias_correction::present
+                                                                     : train::bias_correction::absent}};
   if (s.optimizer == "lion") return {train::lion{.weight_decay = s.weight_decay}};
   const auto newborn = s.newborn == "zero"   ? train::newborn_moments::zero
                        : s.newborn == "mean" ? train::newborn_moments::mean

@@ -49,8 +49,8 @@ struct settings {
   std::uint64_t until_tokens = 0;
   int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
-  std::string optimizer = "adamw";
-  double momentum = 0.9, weight_decay = 0.1, clip = 1, mask_share = 0.15;
+  std::string optimizer = "adamw", bias_correction = "on";
+  double momentum = 0.9, trust_coefficient = 0.001, weight_decay = 0.1, clip = 1, mask_share = 0.15;
   std::string average = "none";
   int average_every = 0, average_keep = 10;
   double average_decay = 0.999;
@@ -172,10 +172,17 @@ inline option_table<settings> const& settings_table() {
          "square root of the steps, in which the warm-up is one (power)"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
-        {"optimizer", &s::optimizer, "adamw|sgd|lion",
-         "AdamW (Loshchilov, Hutter 2019), SGD with momentum, whose rates are greater, or Lion (Chen et al. "
-         "2023), whose rates are a third to a tenth of AdamW's"},
-        {"momentum", &s::momentum, "[0, 1)", "of SGD"},
+        {"optimizer", &s::optimizer, "adamw|sgd|lion|lars|lamb",
+         "AdamW (Loshchilov, Hutter 2019); SGD with momentum, whose rates are greater; Lion (Chen et al. "
+         "2023), "
+         "whose rates are a third to a tenth of AdamW's; or, for large batches, LARS (You et al. 2017), "
+         "which is "
+         "SGD, and LAMB (You et al. 2020), which is AdamW, with a rate for each matrix"},
+        {"momentum", &s::momentum, "[0, 1)", "of SGD and LARS"},
+        {"trust-coefficient", &s::trust_coefficient, "(0, inf)",
+         "of LARS: the share of the norm of a matrix by which a rate of 1 moves it"},
+        {"bias-correction", &s::bias_correction, "on|off",
+         "of the moments of LAMB: on as in the paper, off as in pytorch-lamb"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of the optimizer, on matrices"},
         {"average", &s::average, "none|ema|lawa",
          "also evaluate and save an average of the weights: exponential moving (ema), or the mean of "

@@ -81,6 +81,10 @@ template <class T, over Over> class binder {
     else
       return tree::feature_number();
   }
+  auto operator()(range_numbers const& n) {
+    static_assert(Over == over::values, "numbers of ranges stand in statements on stored values alone");
+    return n.leaf;
+  }
   template <class Op, class... A> auto operator()(expr::map<Op, A...> const& map) {
     return std::apply([&](auto const&... a) { return applied<Op>(all(a...)); }, map.arguments);
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -31,6 +34,31 @@ template <class E> struct repeated_source : tree::nameless {
   static constexpr bool costly = false;
   operand from;  // everything of it
   std::int64_t times;
+};
+
+/// Consecutive ranges of stored values.
+struct value_ranges {
+  static constexpr int most = tree::by_range::most;
+  int count = 1;
+  std::array<std::int64_t, most> ends{};  // before which each ends; the last one has all that are left
+
+  std::int64_t end(int range) const {
+    return range + 1 < count ? ends[std::size_t(range)] : std::numeric_limits<std::int64_t>::max();
+  }
+};
+
+/// In a statement on stored values, the number of the range in which each stands.
+struct range_numbers {
+  using node_tag = void;
+  using value_type = void;  // that of its neighbours
+  static constexpr domain laid_over = domain::features;
+  tree::by_range leaf;
+
+  range_numbers(value_ranges const& ranges, std::array<double, value_ranges::most> const& numbers) {
+    for (int i = 0; i < value_ranges::most; ++i)
+      leaf.numbers[i] = numbers[std::size_t(i)], leaf.ends[i] = ranges.end(i);
+  }
+  expr::extent size() const { return {}; }
 };
 
 // Declared first, as they call each other.
@@ -127,6 +155,9 @@ template <expr::value_name Name> struct name_type {};
 template <class Tree> bool same(Tree const& a, Tree const& b) {
   if constexpr (requires { a.times; })
     return a.from == b.from && a.times == b.times;
+  else if constexpr (requires { a.ends; })
+    return std::equal(a.ends, a.ends + Tree::most, b.ends) &&
+           std::equal(a.numbers, a.numbers + Tree::most, b.numbers);
   else if constexpr (requires { a.from; })
     return a.from == b.from;
   else if constexpr (requires { a.key; })

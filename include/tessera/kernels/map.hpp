@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -74,7 +75,29 @@ template <class Arch, element E, class Tree> struct map {
     return static_cast<double>(simd::sum_lanes(sum));
   }
 
+  /// The sums of the squares of this tree and of another, in double, over values [begin, end), which are
+  /// numbered from `first` on.
+  template <class Other>
+  static std::array<double, 2> sums_of_squares(Tree tree, Other other, std::int64_t begin, std::int64_t end,
+                                               std::int64_t first) noexcept {
+    simd::batch<double, Arch> sum(0.0), sum_of_other(0.0);
+    for (std::int64_t i = begin / lanes * lanes; i < end; i += lanes) {
+      const int live = int(std::min<std::int64_t>(lanes, end - i));
+      batch one = value(tree, {i, 0, first}, live),
+            two = map<Arch, E, Other>::value(other, {i, 0, first}, live);
+      if (i < begin) {
+        one = simd::without_first_lanes(one, int(begin - i));
+        two = simd::without_first_lanes(two, int(begin - i));
+      }
+      simd::add_squares(sum, one);
+      simd::add_squares(sum_of_other, two);
+    }
+    return {simd::sum_lanes(sum), simd::sum_lanes(sum_of_other)};
+  }
+
  private:
+  template <class, element, class> friend struct map;
+
   /// The tree's value at one register; zero in lanes beyond the `live` ones.
   TESSERA_INLINE static batch value(Tree const& tree, position const& at, int live) {
     const batch all = tree::evaluate(tree, at, batch(T(0)));

@@ -98,6 +98,28 @@ template <class E> struct repeated : leaf<E> {
   }
 };
 
+/// A number for each of some ranges of values, one range behind the other.
+struct by_range : nameless {
+  static constexpr bool costly = false;
+  static constexpr int most = 4;
+  double numbers[most];
+  std::int64_t ends[most];  // of the ranges; from the last one on beyond all values
+
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    std::int64_t first = at.first + at.feature;
+    int range = 0;
+    while (first >= ends[range]) ++range;
+    if (first + std::int64_t(V::size) <= ends[range]) return V(T(numbers[range]));
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i, ++first) {
+      while (first >= ends[range]) ++range;
+      lane[i] = T(numbers[range]);
+    }
+    return V::load_unaligned(lane);
+  }
+};
+
 /// A number carried by the expression itself.
 struct number : nameless {
   static constexpr bool costly = false;

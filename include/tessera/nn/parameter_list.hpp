@@ -37,15 +37,23 @@ struct any_parameter {
 
   /// Whether its values are narrower than its gradients.
   bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
-  /// The rows at which the matrices end that stand above each other: {768, 1536, 2304} of Q, K and V; of one
-  /// matrix its rows alone.
+  /// The number of matrices that stand above each other, and the row at which one of them ends.
+  int matrices() const {
+    return std::max(1,
+                    int(std::count_if(stacked.begin(), stacked.end(), [](int share) { return share > 0; })));
+  }
+  std::int64_t row_end(int number) const {
+    std::int64_t shares = 0, until = 0;
+    for (int i = 0; i < int(stacked.size()); ++i) {
+      shares += stacked[std::size_t(i)];
+      if (i <= number) until = shares;
+    }
+    return shares == 0 ? tensor.rows() : tensor.rows() * until / shares;
+  }
+  /// The rows at which all of them end: {768, 1536, 2304} of Q, K and V; of one matrix its rows alone.
   std::vector<std::int64_t> row_ends() const {
-    std::int64_t shares = 0, so_far = 0;
-    for (const int share : stacked) shares += share;
-    if (shares == 0) return {tensor.rows()};
     std::vector<std::int64_t> ends;
-    for (const int share : stacked)
-      if (share > 0) ends.push_back(tensor.rows() * (so_far += share) / shares);
+    for (int i = 0; i < matrices(); ++i) ends.push_back(row_end(i));
     return ends;
   }
   bool is_weight() const { return tensor.is_matrix() && role == parameter_role::weight; }

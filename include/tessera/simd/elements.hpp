@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -35,6 +36,37 @@ TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& val
   } else {
     const narrow<E, Arch> values = lane<E>::rounded(value, random...);
     std::memcpy(static_cast<void*>(to), &values, sizeof values);
+  }
+}
+
+/// Half a register of floats as doubles. Compilers divide the conversion in two if it is not asked for by
+/// name.
+template <class Arch, class Floats> TESSERA_INLINE reg<double, Arch> to_doubles(Floats const& values) {
+#ifdef __AVX512F__
+  if constexpr (sizeof values == 32)
+    return std::bit_cast<reg<double, Arch>>(_mm512_cvtps_pd(std::bit_cast<__m256>(values)));
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof values == 16)
+    return std::bit_cast<reg<double, Arch>>(_mm256_cvtps_pd(std::bit_cast<__m128>(values)));
+#endif
+  using doubles = typename compiler_vector<double, lanes<double, Arch>>::type;
+  return std::bit_cast<reg<double, Arch>>(__builtin_convertvector(values, doubles));
+}
+/// Adds the square of each lane, in double, to one of the lanes of `sum`.
+template <class T, class Arch>
+TESSERA_INLINE void add_squares(batch<double, Arch>& sum, batch<T, Arch> const& value) {
+  if constexpr (std::is_same_v<T, double>) {
+    sum = batch<double, Arch>(fma<Arch, double>(value.data, value.data, sum.data));
+  } else {
+    constexpr int count = lanes<double, Arch>, parts = lanes<T, Arch> / count;
+    typename compiler_vector<T, count>::type part[unsigned(parts)];
+    static_assert(sizeof part == sizeof value.data);
+    std::memcpy(part, &value.data, sizeof part);
+    unroll<parts>([&](auto i) TESSERA_INLINE_LAMBDA {
+      const reg<double, Arch> wide = to_doubles<Arch>(part[i]);
+      sum = batch<double, Arch>(fma<Arch, double>(wide, wide, sum.data));
+    });
   }
 }
 

@@ -97,6 +97,54 @@ template <class Optimizer> bool sparse_has_dense_bits(Optimizer const& optimizer
   return all;
 }
 
+/// The largest difference of 50 steps on a pattern from 50 on a dense matrix that begins with zeros in its
+/// absent blocks, and has gradients of zero there. The matrix is three above each other.
+template <class Optimizer> double distance_from_masked_dense(Optimizer const& optimizer) {
+  using Block = tessera::block_shape<4>;
+  using parameters = weight_and_bias_in<Block>;
+  const golden_tensors torch("optimizers.safetensors");
+  const tessera::random_stream random(1, tessera::random_purpose::test);
+  const tessera::pattern stored = tessera::random_pattern(6, 5, 0.4, random),
+                         all = tessera::pattern::dense(6, 5);
+  tessera::context ctx(1);
+  const auto masked = [&](parameters of) { return of.weight.set_pattern(all), of; };
+  parameters sparse = torch.pair_in<Block>("initial.", stored);
+  sparse.stacked = {1, 1, 1};
+  parameters dense = masked(sparse);
+  auto state = tessera::train::initial_state(optimizer, sparse),
+       dense_state = tessera::train::initial_state(optimizer, dense);
+  for (int step = 0; step < 50; ++step) {
+    const parameters g = torch.pair_in<Block>("gradient." + std::to_string(step % 10) + ".", stored);
+    tessera::train::update_parameters(ctx, optimizer, sparse, g, state, 1e-2);
+    tessera::train::update_parameters(ctx, optimizer, dense, masked(g), dense_state, 1e-2);
+  }
+  return largest_difference(masked(sparse), dense);
+}
+
+struct three_matrices {
+  tessera::dense_matrix<float> w{300, 200};
+  using gradients = three_matrices;
+  static void parts(auto& each, auto&... of) { each.stacked("w", {1, 1, 1}, of.w...); }
+};
+
+/// True if 1, 2 and 5 threads give a matrix of many tiles, three above each other, one value to the bit.
+template <class Optimizer> bool same_bits_on_threads(Optimizer const& optimizer) {
+  three_matrices first;
+  for (const int threads : {1, 2, 5}) {
+    tessera::context ctx(threads, tessera::oversubscribe::allowed);
+    three_matrices w, g;
+    w.w.generate([](auto i, auto j) { return float(i % 7) / 9 - float(j % 11) / 13; });
+    g.w.generate([](auto i, auto j) { return float(j % 5) / 7 - float(i % 13) / 17; });
+    auto state = tessera::train::initial_state(optimizer, w);
+    for (int step = 0; step < 3; ++step) tessera::train::update_parameters(ctx, optimizer, w, g, state, 1e-2);
+    if (threads == 1)
+      first = w;
+    else if (!std::equal(w.w.begin(), w.w.end(), first.w.begin()))
+      return false;
+  }
+  return true;
+}
+
 /// True if all that is stored beyond the last row or column of the recorded matrix is still zero.
 template <class Optimizer> bool padding_stays_zero(Optimizer const& optimizer) {
   const golden_tensors torch("optimizers.safetensors");
