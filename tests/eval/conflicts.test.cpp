@@ -166,7 +166,7 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   eval::sums_of_ranges sums;
   const eval::value_ranges thirds{3, {700, 2050}};
   check([&] { refill(), support::fill(many, 9); }, many = many * 0.5 + 1,
-        eval::squares{&sums, thirds, expr::hold(many), expr::hold(many * 2)});
+        eval::squares_by_range(sums, thirds, many, many * 2, many = many + 1));
   check(refill, y = w * from, to = relu(w * x + b), x = from * x);
   check(refill, to = converted(y), g = sampled(y * transposed(from)));
   check(refill, pooled = mean_tokens(x, layout), x = repeat_tokens(pooled, layout));

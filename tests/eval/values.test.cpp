@@ -91,7 +91,8 @@ TEST_CASE_TEMPLATE(
     run(ctx, b = b * 0 + a * eval::range_numbers(ranges, numbers));
     CHECK(farthest(b, [&](auto k) { return numbers[range_of(k)] * double(a[k]); }) == 0);
     eval::sums_of_ranges sums{}, exact{};
-    run(ctx, eval::squares{&sums, ranges, expr::hold(a), a * 2 - 1});
+    run(ctx, eval::squares_by_range(sums, ranges, a, b, b = b * 0 + a, b = b * 2 - 1));
+    CHECK(farthest(b, [&](auto k) { return double(a[k] * 2 - 1); }) == 0);
     for (std::int64_t k = 0; k < 5001; ++k) {
       exact[range_of(k)][0] += double(a[k]) * double(a[k]);
       exact[range_of(k)][1] += double(a[k] * 2 - 1) * double(a[k] * 2 - 1);

@@ -85,15 +85,23 @@ template <class Arch, class T> void check_squares() {
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = T(random.uniform(i) - 0.5), y[i] = T(random.uniform(i + 128));
   using values = tree::values<T>;
+  using squares = kernels::squares<Arch, T, values, values>;
+  using negated = tree::apply<ops::negate, values>;
   for (const int begin : {0, 1, 15, 16, 40})
-    for (const int end : {0, 1, 17, 40, 41, 64}) {
+    for (const int last : {0, 1, 17, 40, 41, 64}) {
+      const int end = std::max(begin, last);
       double sum = 0, other = 0;
-      for (std::size_t i = std::size_t(begin); i < std::size_t(std::max(begin, end)); ++i)
+      for (std::size_t i = std::size_t(begin); i < std::size_t(end); ++i)
         sum += double(x[i]) * double(x[i]), other += double(y[i]) * double(y[i]);
-      const auto got = kernels::map<Arch, T, values>::sums_of_squares(values(x.data()), values(y.data()),
-                                                                      begin, std::max(begin, end), 0);
+      std::vector<T> z(128, T(7));  // becomes -x, of which the squares are taken, where registers begin
+      for (std::size_t i = 0; i < std::size_t(round_up(begin, squares::lanes)); ++i) z[i] = -x[i];
+      const negated minus{{values(x.data()), {}}};
+      const tree::operands<kernels::assignment<T, negated>> assigned{{minus, z.data()}, {}};
+      const auto got = squares::run(assigned, values(z.data()), values(y.data()), {begin, end}, 64, 0);
       REQUIRE(got[0] == doctest::Approx(sum).epsilon(1e-14));
       REQUIRE(got[1] == doctest::Approx(other).epsilon(1e-14));
+      for (std::size_t i = 0; i < std::size_t(end); ++i) REQUIRE(z[i] == -x[i]);
+      REQUIRE(z[64] == 7);
     }
 }
 

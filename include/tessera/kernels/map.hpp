@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/range.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/tree.hpp>
 #include <tessera/simd/elements.hpp>
@@ -75,28 +76,8 @@ template <class Arch, element E, class Tree> struct map {
     return static_cast<double>(simd::sum_lanes(sum));
   }
 
-  /// The sums of the squares of this tree and of another, in double, over values [begin, end), which are
-  /// numbered from `first` on.
-  template <class Other>
-  static std::array<double, 2> sums_of_squares(Tree tree, Other other, std::int64_t begin, std::int64_t end,
-                                               std::int64_t first) noexcept {
-    simd::batch<double, Arch> sum(0.0), sum_of_other(0.0);
-    for (std::int64_t i = begin / lanes * lanes; i < end; i += lanes) {
-      const int live = int(std::min<std::int64_t>(lanes, end - i));
-      batch one = value(tree, {i, 0, first}, live),
-            two = map<Arch, E, Other>::value(other, {i, 0, first}, live);
-      if (i < begin) {
-        one = simd::without_first_lanes(one, int(begin - i));
-        two = simd::without_first_lanes(two, int(begin - i));
-      }
-      simd::add_squares(sum, one);
-      simd::add_squares(sum_of_other, two);
-    }
-    return {simd::sum_lanes(sum), simd::sum_lanes(sum_of_other)};
-  }
-
  private:
-  template <class, element, class> friend struct map;
+  template <class, element, class, class> friend struct squares;
 
   /// The tree's value at one register; zero in lanes beyond the `live` ones.
   TESSERA_INLINE static batch value(Tree const& tree, position const& at, int live) {
@@ -117,6 +98,56 @@ template <class Arch, element E, class Tree> struct map {
         store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature,
                                   first_token + token);
       });
+  }
+};
+
+/// `to` = tree, for some values in the accumulator.
+template <element T, class Tree> struct assignment {
+  Tree tree;
+  T* to;
+};
+
+/// The sums of the squares of two trees. Values that they read are assigned in the same loop, some registers
+/// at a time, so that they come from memory while divisions and roots are computed: LAMB takes 0.8 of the
+/// time with 16 registers, in place of all of a tile, and 1.2 times as long with one.
+template <class Arch, element T, class First, class Second> struct squares {
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int at_once = 16;  // registers
+
+  /// In double, over values [begin, end) of `size` values, which are numbered from `first` on. Assigns to the
+  /// registers that begin there.
+  template <class... Tree>
+  static std::array<double, 2> run(tree::operands<assignment<T, Tree>...> assigned, First one, Second two,
+                                   range of, std::int64_t size, std::int64_t first) noexcept {
+    simd::batch<double, Arch> sum(0.0), sum_of_second(0.0);
+    for (std::int64_t next = of.first / lanes * lanes; next < of.last;) {
+      const std::int64_t begin = next, end = std::min<std::int64_t>(of.last, begin + at_once * lanes);
+      tree::with(assigned,
+                 [&](auto const&... each) { (assign(each, begin, end, of.first, size, first), ...); });
+      for (; next < end; next += lanes) {
+        auto a = at(one, next, of.last, first), b = at(two, next, of.last, first);
+        if (next < of.first) {
+          a = simd::without_first_lanes(a, int(of.first - next));
+          b = simd::without_first_lanes(b, int(of.first - next));
+        }
+        simd::add_squares(sum, a);
+        simd::add_squares(sum_of_second, b);
+      }
+    }
+    return {simd::sum_lanes(sum), simd::sum_lanes(sum_of_second)};
+  }
+
+ private:
+  template <class Tree>
+  TESSERA_INLINE static void assign(assignment<T, Tree> const& to, std::int64_t begin, std::int64_t end,
+                                    std::int64_t first_begin, std::int64_t size, std::int64_t first) {
+    for (std::int64_t i = begin; i < end; i += lanes)
+      if (i >= first_begin) simd::store_values(to.to + i, at(to.tree, i, size, first));
+  }
+  template <class Tree>
+  TESSERA_INLINE static simd::batch<T, Arch> at(Tree const& tree, std::int64_t i, std::int64_t end,
+                                                std::int64_t first) {
+    return map<Arch, T, Tree>::value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, end - i)));
   }
 };
 

@@ -55,8 +55,8 @@ struct lamb {
         first * (1 / correction(beta1)) / (sqrt(second) * (1 / std::sqrt(correction(beta2))) + epsilon) +
         w * (weight_decay * now.decay);
     trust_ratios trust(of.parameter);
-    run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
-        trust.measure(w, step));
+    run(ctx, trust.measure(w, step, m = first + (g - first) * (1 - beta1),
+                           v = second * beta2 + square(g) * (1 - beta2)));
     const auto ratio = [&](double of_w, double of_step) { return std::min(of_w, greatest_norm) / of_step; };
     run(ctx, of.w = w - step * trust.factors(now.rate, ratio), of.rounded());
   }

@@ -23,7 +23,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 /// and LARS:
 ///
 ///   trust_ratios trust(of.parameter);
-///   run(ctx, …, trust.measure(w, update));
+///   run(ctx, trust.measure(w, update, m = m * beta + g));
 ///   run(ctx, of.w = w - update * trust.factors(rate, [](double w, double u) { return w / u; }), …);
 ///
 /// Norms are over stored values, in double, with bits that do not depend on threads. Matrices that stand
@@ -34,10 +34,10 @@ class trust_ratios {
   explicit trust_ratios(nn::any_parameter const& of);
   trust_ratios(trust_ratios const&) = delete;  // a run writes to it
 
-  /// A statement.
-  template <class Weights, class Update> auto measure(Weights const& w, Update const& update) {
-    return eval::squares<expr::held<Weights const&>, expr::held<Update const&>>{
-        &squares_, ranges_, expr::hold(w), expr::hold(update)};
+  /// A statement. It makes the assignments first, in the same loop.
+  template <class Weights, class Update, class... Assignment>
+  auto measure(Weights const& w, Update const& update, Assignment const&... before) {
+    return eval::squares_by_range(squares_, ranges_, w, update, before...);
   }
   /// rate · ratio(norm of the weights, norm of the update) for each stored value, when both are measured.
   eval::range_numbers factors(double rate, function_ref<double(double, double)> ratio) const;
