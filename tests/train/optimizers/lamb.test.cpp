@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <cmath>
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/allocations.hpp>
 #include <train/optimizers/trajectory.hpp>
 
 #include <tessera/train/optimizers/lamb.hpp>
@@ -40,6 +40,19 @@ TEST_CASE("lamb: a sparse matrix is updated as a dense one with zeros in the pla
 TEST_CASE("lamb: padding stays zero") { CHECK(padding_stays_zero(corrected)); }
 
 TEST_CASE("lamb: same bits on any number of threads") { CHECK(same_bits_on_threads(corrected)); }
+
+TEST_CASE("lamb: an update allocates nothing after the first one") {
+  context ctx(2, oversubscribe::allowed);
+  three_matrices w, g;
+  auto state = train::initial_state(corrected, w);
+  nn::mutable_parameter_list model(w);
+  const nn::parameter_list gradients(g);
+  for (int step = 0; step < 3; ++step) {
+    const long before = support::allocations();
+    train::update_parameters(ctx, corrected, model, gradients, state, 1e-2);
+    CHECK((step == 0 || support::allocations() == before));
+  }
+}
 
 TEST_CASE("lamb: a matrix of zeros has the ratio 1") {
   context ctx(1);
