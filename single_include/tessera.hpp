@@ -5869,6 +5869,7 @@ template <> struct lane<float16> {
 // ---- tessera/simd/elements.hpp
 #ifndef TESSERA_SINGLE_SIMD_ELEMENTS
 #define TESSERA_SINGLE_SIMD_ELEMENTS
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -5895,6 +5896,37 @@ TESSERA_INLINE void store_values(E* to, batch<accumulator_t<E>, Arch> const& val
   } else {
     const narrow<E, Arch> values = lane<E>::rounded(value, random...);
     std::memcpy(static_cast<void*>(to), &values, sizeof values);
+  }
+}
+
+/// Half a register of floats as doubles. Compilers divide the conversion in two if it is not asked for by
+/// name.
+template <class Arch, class Floats> TESSERA_INLINE reg<double, Arch> to_doubles(Floats const& values) {
+#ifdef __AVX512F__
+  if constexpr (sizeof values == 32)
+    return std::bit_cast<reg<double, Arch>>(_mm512_cvtps_pd(std::bit_cast<__m256>(values)));
+#endif
+#ifdef __AVX__
+  if constexpr (sizeof values == 16)
+    return std::bit_cast<reg<double, Arch>>(_mm256_cvtps_pd(std::bit_cast<__m128>(values)));
+#endif
+  using doubles = typename compiler_vector<double, lanes<double, Arch>>::type;
+  return std::bit_cast<reg<double, Arch>>(__builtin_convertvector(values, doubles));
+}
+/// Adds the square of each lane, in double, to one of the lanes of `sum`.
+template <class T, class Arch>
+TESSERA_INLINE void add_squares(batch<double, Arch>& sum, batch<T, Arch> const& value) {
+  if constexpr (std::is_same_v<T, double>) {
+    sum = batch<double, Arch>(fma<Arch, double>(value.data, value.data, sum.data));
+  } else {
+    constexpr int count = lanes<double, Arch>, parts = lanes<T, Arch> / count;
+    typename compiler_vector<T, count>::type part[unsigned(parts)];
+    static_assert(sizeof part == sizeof value.data);
+    std::memcpy(part, &value.data, sizeof part);
+    unroll<parts>([&](auto i) TESSERA_INLINE_LAMBDA {
+      const reg<double, Arch> wide = to_doubles<Arch>(part[i]);
+      sum = batch<double, Arch>(fma<Arch, double>(wide, wide, sum.data));
+    });
   }
 }
 
@@ -6084,6 +6116,28 @@ template <class E> struct repeated : leaf<E> {
     if (shift >= 0 && times >= std::int64_t(V::size)) return V(T(this->from[first >> shift]));
     alignas(64) T lane[V::size];
     for (std::size_t i = 0; i < V::size; ++i) lane[i] = T(this->from[(first + std::int64_t(i)) / times]);
+    return V::load_unaligned(lane);
+  }
+};
+
+/// A number for each of some ranges of values, one range behind the other.
+struct by_range : nameless {
+  static constexpr bool costly = false;
+  static constexpr int most = 4;
+  double numbers[most];
+  std::int64_t ends[most];  // of the ranges; from the last one on beyond all values
+
+  template <class V> TESSERA_INLINE V value(position const& at, V, auto&) const {
+    using T = typename V::value_type;
+    std::int64_t first = at.first + at.feature;
+    int range = 0;
+    while (first >= ends[range]) ++range;
+    if (first + std::int64_t(V::size) <= ends[range]) return V(T(numbers[range]));
+    alignas(64) T lane[V::size];
+    for (std::size_t i = 0; i < V::size; ++i, ++first) {
+      while (first >= ends[range]) ++range;
+      lane[i] = T(numbers[range]);
+    }
     return V::load_unaligned(lane);
   }
 };
@@ -6292,7 +6346,10 @@ TESSERA_INLINE void store_lanes(E* to, Tree const& tree, Batch const (&features)
 // ---- tessera/eval/source_tree.hpp
 #ifndef TESSERA_SINGLE_EVAL_SOURCE_TREE
 #define TESSERA_SINGLE_EVAL_SOURCE_TREE
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -6315,6 +6372,31 @@ template <class E> struct repeated_source : tree::nameless {
   static constexpr bool costly = false;
   operand from;  // everything of it
   std::int64_t times;
+};
+
+/// Consecutive ranges of stored values.
+struct value_ranges {
+  static constexpr int most = tree::by_range::most;
+  int count = 1;
+  std::array<std::int64_t, most> ends{};  // before which each ends; the last one has all that are left
+
+  std::int64_t end(int range) const {
+    return range + 1 < count ? ends[std::size_t(range)] : std::numeric_limits<std::int64_t>::max();
+  }
+};
+
+/// In a statement on stored values, the number of the range in which each stands.
+struct range_numbers {
+  using node_tag = void;
+  using value_type = void;  // that of its neighbours
+  static constexpr domain laid_over = domain::features;
+  tree::by_range leaf;
+
+  range_numbers(value_ranges const& ranges, std::array<double, value_ranges::most> const& numbers) {
+    for (int i = 0; i < value_ranges::most; ++i)
+      leaf.numbers[i] = numbers[std::size_t(i)], leaf.ends[i] = ranges.end(i);
+  }
+  expr::extent size() const { return {}; }
 };
 
 // Declared first, as they call each other.
@@ -6411,6 +6493,9 @@ template <expr::value_name Name> struct name_type {};
 template <class Tree> bool same(Tree const& a, Tree const& b) {
   if constexpr (requires { a.times; })
     return a.from == b.from && a.times == b.times;
+  else if constexpr (requires { a.ends; })
+    return std::equal(a.ends, a.ends + Tree::most, b.ends) &&
+           std::equal(a.numbers, a.numbers + Tree::most, b.numbers);
   else if constexpr (requires { a.from; })
     return a.from == b.from;
   else if constexpr (requires { a.key; })
@@ -6531,6 +6616,10 @@ template <class T, over Over> class binder {
       return tree::value_number();
     else
       return tree::feature_number();
+  }
+  auto operator()(range_numbers const& n) {
+    static_assert(Over == over::values, "numbers of ranges stand in statements on stored values alone");
+    return n.leaf;
   }
   template <class Op, class... A> auto operator()(expr::map<Op, A...> const& map) {
     return std::apply([&](auto const&... a) { return applied<Op>(all(a...)); }, map.arguments);
@@ -6777,6 +6866,7 @@ struct block_grid {
 #ifndef TESSERA_SINGLE_KERNELS_MAP
 #define TESSERA_SINGLE_KERNELS_MAP
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -6844,6 +6934,8 @@ template <class Arch, element E, class Tree> struct map {
   }
 
  private:
+  template <class, element, class, class> friend struct squares;
+
   /// The tree's value at one register; zero in lanes beyond the `live` ones.
   TESSERA_INLINE static batch value(Tree const& tree, position const& at, int live) {
     const batch all = tree::evaluate(tree, at, batch(T(0)));
@@ -6863,6 +6955,56 @@ template <class Arch, element E, class Tree> struct map {
         store_lanes<numbers::any>(y + place_in_panel<E>(feature, token), tree, values, feature,
                                   first_token + token);
       });
+  }
+};
+
+/// `to` = tree, for some values in the accumulator.
+template <element T, class Tree> struct assignment {
+  Tree tree;
+  T* to;
+};
+
+/// The sums of the squares of two trees. Values that they read are assigned in the same loop, some registers
+/// at a time, so that they come from memory while divisions and roots are computed: LAMB takes 0.8 of the
+/// time with 16 registers, in place of all of a tile, and 1.2 times as long with one.
+template <class Arch, element T, class First, class Second> struct squares {
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int at_once = 16;  // registers
+
+  /// In double, over values [begin, end) of `size` values, which are numbered from `first` on. Assigns to the
+  /// registers that begin there.
+  template <class... Tree>
+  static std::array<double, 2> run(tree::operands<assignment<T, Tree>...> assigned, First one, Second two,
+                                   range of, std::int64_t size, std::int64_t first) noexcept {
+    simd::batch<double, Arch> sum(0.0), sum_of_second(0.0);
+    for (std::int64_t next = of.first / lanes * lanes; next < of.last;) {
+      const std::int64_t begin = next, end = std::min<std::int64_t>(of.last, begin + at_once * lanes);
+      tree::with(assigned,
+                 [&](auto const&... each) { (assign(each, begin, end, of.first, size, first), ...); });
+      for (; next < end; next += lanes) {
+        auto a = at(one, next, of.last, first), b = at(two, next, of.last, first);
+        if (next < of.first) {
+          a = simd::without_first_lanes(a, int(of.first - next));
+          b = simd::without_first_lanes(b, int(of.first - next));
+        }
+        simd::add_squares(sum, a);
+        simd::add_squares(sum_of_second, b);
+      }
+    }
+    return {simd::sum_lanes(sum), simd::sum_lanes(sum_of_second)};
+  }
+
+ private:
+  template <class Tree>
+  TESSERA_INLINE static void assign(assignment<T, Tree> const& to, std::int64_t begin, std::int64_t end,
+                                    std::int64_t first_begin, std::int64_t size, std::int64_t first) {
+    for (std::int64_t i = begin; i < end; i += lanes)
+      if (i >= first_begin) simd::store_values(to.to + i, at(to.tree, i, size, first));
+  }
+  template <class Tree>
+  TESSERA_INLINE static simd::batch<T, Arch> at(Tree const& tree, std::int64_t i, std::int64_t end,
+                                                std::int64_t first) {
+    return map<Arch, T, Tree>::value(tree, {i, 0, first}, int(std::min<std::int64_t>(lanes, end - i)));
   }
 };
 

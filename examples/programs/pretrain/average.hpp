@@ -15,6 +15,8 @@
 
 namespace pretrain {
 
+namespace train = tessera::train;
+
 /// The average of the weights that a run has chosen, if any.
 struct chosen_average : train::step_hook {
   std::optional<train::weight_average> chosen;
