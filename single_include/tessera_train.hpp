@@ -39494,8 +39494,8 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
     if (moment.code) {  // scales are the next array
       auto const* const scales = (&moment)[1].data<float>();
       for (std::size_t k = 0; k < values.size(); ++k)
-        values[k] =
-            moment.code->value(moment.data<std::uint8_t>()[k]) * scales[k / std::size_t(moment.group)];
+        values[k] = double(moment.code->value(moment.data<std::uint8_t>()[k])) *
+                    double(scales[k / std::size_t(moment.group)]);
     } else {
       moment.element->to_double(moment.bytes.data(), moment.size(), values.data());
     }
