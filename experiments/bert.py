@@ -13,7 +13,7 @@ TITLE = "BERT in three sizes: dense, and 10 % of the encoder in blocks, by time 
 PROGRAM = "pretrain"
 LONGEST = 6 * 60 * 60  # the longest run has two hours of steps, and another one beside it
 # How patterns move.
-MOVING = ["--prune-fraction", "0.1", "--newborn", "mean", "--newborn-values", "1", "--updates", "160"]
+MOVING = ["--prune-fraction", "0.1", "--newborn", "mean", "--updates", "160"]
 MINUTES = {"tiny": 4, "mini": 20, "small": 40}  # of steps on one thread, for each run of a size
 LONG = 120  # of one dense run of the largest
 SEEDS = 3

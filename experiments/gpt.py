@@ -12,7 +12,7 @@ MINUTES = 10  # of steps, for each run
 BLOCKS = [1, 4, 8, 16]
 THREADS = 2
 # What all runs were made with; the defaults of `pretrain` were other ones later.
-MOVING = ["--prune-fraction", "0.5", "--newborn", "zero", "--newborn-values", "0"]
+MOVING = ["--prune-fraction", "0.5", "--newborn", "zero", "--updates", "80"]
 RATES = {"dense": 2e-3, "sparse": 4e-3}  # of rates.md; sparse runs are 15 times as long as there, with half its rate
 
 

@@ -140,9 +140,9 @@ def page(results):
         "",
         "Every model first learns how frequent words are, 4.2 nats, and is on that plateau until its attention finds the words",
         "around a gap. In 16x16 a matrix of BERT-Tiny has six blocks: each that is replaced is a sixth of a layer, and sets back",
-        "what grows slowly from small weights. So runs with moving patterns leave the plateau later, at a step that differs by",
-        "seed, and some never; how low they end is told by when they left it. Where a matrix has a hundred blocks and more, all",
-        "leave it early, and moving patterns end lower than static ones.",
+        "what grows slowly from small weights. So most runs with moving patterns leave the plateau later than those with static",
+        "ones, at a step that differs by seed, or not at all; how low they end is told by when they left it. In 4x4 and 8x8 a",
+        "tenth with the mean ends below the static patterns; in 1x1 it does so with random values.",
     ]
     mini = [(b, name) for b in MINI_BLOCKS for name in MINI if of_contestant(results, f"Mini {b}", name)]
     if mini:

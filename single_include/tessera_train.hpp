@@ -38212,6 +38212,7 @@ TESSERA_COLD TESSERA_BODY parameter_groups::parameter_groups(nn::parameter_list 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -38408,15 +38409,19 @@ template <class Hook>
 void add_state(optimizer_state& state, Hook const& hook, nn::parameter_list const& model) {
   static_assert(detail::declares_state<Hook>,
                 "a hook declares its state: `void state(train::state_list& each, any_tensor const&) const`");
+  std::vector<std::vector<state_array>> added;
   for (std::size_t i = 0; i < model.size(); ++i) {
-    std::vector<state_array>& arrays = state.parameters.at(i);
-    const std::size_t before = arrays.size();
-    state_list list(model[i].tensor, std::move(arrays));
+    state_list list(model[i].tensor);
     hook.state(list, model[i].tensor);
-    arrays = list.take();
-    for (std::size_t k = before; k < arrays.size(); ++k)
-      arrays[k].reset(parameter_sizes::of(model[i].tensor));
+    added.push_back(list.take());
+    for (state_array& array : added.back()) {
+      if (state.has(i, array.name))
+        throw option_error(message("[add_state] ", model.name(i), " has an array ", array.name, " already"));
+      array.reset(parameter_sizes::of(model[i].tensor));
+    }
   }
+  for (std::size_t i = 0; i < model.size(); ++i)
+    std::move(added[i].begin(), added[i].end(), std::back_inserter(state.parameters.at(i)));
 }
 
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
@@ -40033,6 +40038,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   machine trained_on = this_machine();    // the machine of the last step
   stream_keys keys = stream_keys::names;  // of random choices for matrices
   int micro_batch = 0;                    // the one that train_step accumulates now
+  bool shows_average = false;             // the model has other weights for a while: averaged_weights
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
   /// replace blocks of a model without sparse matrices, or two dropouts have one key.
@@ -40051,8 +40057,12 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     require_scores(turnover, model, state);
     model.refresh(0);
   }
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the model has
+  /// the weights of an average.
   void check() const {
+    if (shows_average)
+      throw option_error(
+          "[train] the model has the weights of an average: end the scope of averaged_weights first");
     if constexpr (requires { optimizer.check(); }) optimizer.check();
     if constexpr (requires { policy.check(); }) policy.check();
     turnover.check();
@@ -40687,7 +40697,8 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
   for (auto const& [name, tensor] : tensors_.tensors())
     if (optimizer && !expected.contains(name) && !others.contains(name))
       tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                            expected.size(), ": ", io::in_quotes(name), " is none of them"));
+                            expected.size(), ": ", io::in_quotes(name),
+                            " is none of them; if a hook keeps it, tell the training so: keep(hook)"));
   return patterns;
 }
 
@@ -40969,6 +40980,20 @@ struct cosine {
   }
 };
 
+/// Stays at `highest` until the last share `falling` of the steps, then falls as 1 - √x to `lowest` at step
+/// `steps`, and stays there: with warmed_up, warm-up-stable-decay in the form that Hägele et al. 2024
+/// ("Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations") found best. Until it falls,
+/// a run is the beginning of any longer one. 0 < falling ≤ 1; steps ≥ 0.
+struct stable_decay {
+  double highest, lowest;
+  std::int64_t steps;
+  double falling = 0.2;
+  double rate(std::int64_t step) const {
+    const auto begins = static_cast<std::int64_t>((1 - falling) * static_cast<double>(steps));
+    return highest + (lowest - highest) * std::sqrt(detail::share_before(step - begins, steps - begins));
+  }
+};
+
 /// Falls as (1 + step ÷ scale)^-power from `highest` at step 0; scale ≥ 1. A power of ½ after a warm-up of
 /// `scale` steps is the schedule of the transformer (Vaswani et al. 2017, equation 3).
 struct inverse_power {
@@ -40992,7 +41017,7 @@ template <schedule After> struct warmed_up {
 };
 
 static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>> &&
-              schedule<warmed_up<inverse_power>>);
+              schedule<warmed_up<stable_decay>> && schedule<warmed_up<inverse_power>>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -41452,6 +41477,7 @@ TESSERA_COLD inline std::map<std::string, double> numbers_from_json(io::json_pla
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Optimizer, class Policy>
 void save(any_training<Optimizer, Policy> const& t, std::string const& folder, io::json program) {
+  t.check();
   progress const& p = t.progress;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},
@@ -45205,7 +45231,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// How weights are averaged.
 enum class averaging {
-  ema,   // exponential moving average (Polyak & Juditsky 1992): average ← decay · average + (1 - decay) · w
+  ema,   // exponential moving average (Polyak & Juditsky 1992): average ← d · average + (1 - d) · w, where d
+         // is `decay` or, after few samples n, (1 + n) ÷ (10 + n), so that the first weights are soon
+         // forgotten
   lawa,  // mean of the last `keep` snapshots (Kaddour 2022, "Stop Wasting My Time! Saving Days of ImageNet
          // and BERT Training with Latest Weight Averaging")
 };
@@ -45257,7 +45285,8 @@ struct weight_average : step_hook {
 };
 
 /// While it lives, a model has the weights of an array of its training's state in place of its own, of which
-/// it gets every bit back. Layers follow both changes. Throws option_error if no parameter has such an array.
+/// it gets every bit back. Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws
+/// option_error if no parameter has such an array.
 ///
 ///   {
 ///     const train::averaged_weights shown(ctx, t);
@@ -45267,18 +45296,19 @@ class averaged_weights {
  public:
   template <class Training>
   averaged_weights(context& ctx, Training& t TESSERA_LIFETIMEBOUND, std::string name = "average")
-      : averaged_weights(ctx, t.model, t.state, t.progress.step, std::move(name)) {}
+      : averaged_weights(ctx, t.model, t.state, t.progress.step, t.shows_average, std::move(name)) {}
   averaged_weights(averaged_weights const&) = delete;
   averaged_weights& operator=(averaged_weights const&) = delete;
   ~averaged_weights();
 
  private:
   averaged_weights(context& ctx, trainable_layer model, optimizer_state const& state, std::int64_t step,
-                   std::string const& name);
+                   bool& shown, std::string const& name);
 
   context& ctx_;
   trainable_layer model_;
   std::int64_t step_;
+  bool& shown_;
   std::vector<aligned_array<std::byte>> own_;  // values of each parameter
 };
 
@@ -45329,7 +45359,8 @@ void add_sample(context& ctx, weight_average const& how, T const* weights, std::
   } else {  // weights that stay keep their bits
     auto average = feature_vector<T>::of_values(first->data<T>(), first->size());
     const auto w = feature_vector<T>::of_values(const_cast<T*>(weights), first->size());
-    run(ctx, average = average + (w - average) * (1 - how.decay));
+    const double decay = std::min(how.decay, double(1 + samples) / double(10 + samples));
+    run(ctx, average = average + (w - average) * (1 - decay));
   }
 }
 
@@ -45351,9 +45382,10 @@ TESSERA_BODY void weight_average::add(context& ctx, nn::mutable_parameter_list& 
 }
 
 TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer model,
-                                                optimizer_state const& state, std::int64_t step,
+                                                optimizer_state const& state, std::int64_t step, bool& shown,
                                                 std::string const& name)
-    : ctx_(ctx), model_(model), step_(step) {
+    : ctx_(ctx), model_(model), step_(step), shown_(shown) {
+  if (shown) throw option_error("[averaged_weights] the model has other weights than its own already");
   nn::mutable_parameter_list all(model_);
   require_state("averaged_weights", all, state);
   for (std::size_t i = 0; i < all.size(); ++i) state.at(i, name);
@@ -45366,6 +45398,7 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
     array.element->to_double(array.bytes.data(), array.size(), values.data());
     tensor.set_values(values);
   }
+  shown_ = true;
   model_.refresh(ctx_, step_);
 }
 
@@ -45373,6 +45406,7 @@ TESSERA_BODY averaged_weights::~averaged_weights() {
   nn::mutable_parameter_list all(model_);
   for (std::size_t i = 0; i < all.size(); ++i)
     std::memcpy(all[i].tensor.data(), own_[i].data(), own_[i].size());
+  shown_ = false;
   model_.refresh(ctx_, step_);
 }
 

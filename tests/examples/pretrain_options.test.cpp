@@ -169,6 +169,17 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
   CHECK(new_settings({"--newborn=smet"}).newborn_warmup == 100);
   CHECK(new_settings({"--newborn=smet", "--newborn-warmup=7"}).newborn_warmup == 7);
   CHECK(new_settings({"--newborn=age"}).newborn_warmup == 0);
+  // New blocks have a hundred steps to grow, unless updates are asked for.
+  const auto interval = [](string_list const& said, std::int64_t steps) {
+    return std::get<train::evolving_pattern>(policy_of(new_settings(said), steps).chosen).interval;
+  };
+  CHECK(interval({}, 1000) == 100);
+  CHECK(interval({}, 81000) == 1000);
+  CHECK(interval({"--updates=9"}, 100) == 10);
+  CHECK(interval({"--updates=9", "--period=20"}, 100) == 20);
+  CHECK(
+      std::get<train::gradual_pruning>(policy_of(new_settings({"--policy=gradual"}), 810).chosen).interval ==
+      10);
   CHECK(refusal_of({"--frames=10", "--only=dense"}) ==
         "[--frames] has no meaning with --only dense, which trains no sparse model; leave one of them out");
   CHECK(refusal_of({"--policy=set", "--block-norm=l2"}) ==
@@ -443,7 +454,7 @@ TEST_CASE("options: help explains every option with its values and default") {
     }
   CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default " +
                   std::to_string(settings().layers) + "\n") != help.npos);
-  CHECK(help.find("\n  --decay cosine|linear|power\n" + std::string(28, ' ') + "how the ") != help.npos);
+  CHECK(help.find("\n  --decay cosine|linear|wsd|power\n" + std::string(28, ' ') + "how the ") != help.npos);
   for (std::size_t begin = 0, end = 0; (end = help.find('\n', begin)) != help.npos; begin = end + 1)
     CHECK(text_width(help.substr(begin, end - begin)) <= 100);
 }

@@ -81,6 +81,25 @@ TEST_CASE("schedules: warm-up and a line follow their table") {
                                             {41, 0.0}});
 }
 
+TEST_CASE("schedules: warm-up, a plateau and a fall of one minus a root follow their table") {
+  // 1 - sqrt((t - 90) / 20) + 0.1 sqrt(...) in Python, 10 steps of warm-up before.
+  check(warmed_up<stable_decay>{10, {1, 0.1, 100}}, {{0, 0.09090909090909091},
+                                                     {9, 0.9090909090909091},
+                                                     {10, 1},
+                                                     {89, 1},
+                                                     {90, 1},
+                                                     {91, 0.7987538820250189},
+                                                     {95, 0.55},
+                                                     {100, 0.3636038969321072},
+                                                     {109, 0.12278850896719329},
+                                                     {110, 0.1},
+                                                     {500, 0.1}});
+  // Until it falls it is that of a longer run.
+  const stable_decay shorter{1, 0, 100}, longer{1, 0, 1000};
+  for (int step = 0; step <= 80; ++step) CHECK(shorter.rate(step) == longer.rate(step));
+  check(stable_decay{1, 0, 4, 1}, {{0, 1}, {1, 0.5}, {4, 0}});
+}
+
 TEST_CASE("schedules: warm-up and an inverse square root follow the transformer's") {
   // 512^-0.5 min(t^-0.5, t 4000^-1.5) at t = step + 1, in Python; its warm-up ends one step later than ours.
   const warmed_up<inverse_power> s{3999, {6.987712429686843e-04, 4000}};

@@ -139,6 +139,7 @@ struct gradient_squares : train::step_hook {
   template <class Update> void around_update(context& ctx, training& t, Update const& update) const {
     for (std::size_t i = 0; i < t.listed_gradients().size(); ++i) {
       any_tensor const& gradient = t.listed_gradients()[i].tensor;
+      if (!nn::is_wanted(gradient)) continue;
       train::state_array& kept = t.state.at(i, "gradient_squares");
       auto mean = feature_vector<float>::of_values(kept.data<float>(), kept.size());
       const auto g =

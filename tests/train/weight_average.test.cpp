@@ -76,7 +76,8 @@ TEST_CASE_TEMPLATE(
       step(ctx, plain);
       const std::vector<double> now = weights_of(plain);
       if (moving.empty()) moving = now;
-      for (std::size_t k = 0; k < now.size(); ++k) moving[k] = 0.8 * moving[k] + 0.2 * now[k];
+      const double decay = std::min(0.8, double(i) / (9 + i));
+      for (std::size_t k = 0; k < now.size(); ++k) moving[k] = decay * moving[k] + (1 - decay) * now[k];
       if (i == 1 || i % 2 == 0) snapshots.push_back(now);
       std::vector<double> mean(now.size());
       const std::size_t kept = std::min<std::size_t>(3, snapshots.size());
@@ -205,8 +206,20 @@ TEST_CASE("weight average: the size is foretold, and what makes no sense is refu
   const train::adamw adamw;
   CHECK(train::state_bytes(adamw, size, false, lawa) - train::state_bytes(adamw, size) ==
         doctest::Approx(4 * sizeof(float) * 100));
-  CHECK_THROWS_WITH_AS(t.keep(ema), doctest::Contains("average"), option_error);
   context ctx(1);
+  const auto state = t.state;
+  for (weight_average const& again : {ema, lawa})
+    CHECK_THROWS_WITH_AS(t.keep(again), doctest::Contains("up has an array average already"), option_error);
+  CHECK(t.state == state);
+  {
+    const scratch_folder scratch;
+    const train::averaged_weights shown(ctx, t);
+    CHECK_THROWS_WITH_AS(step(ctx, t, lawa), doctest::Contains("end the scope"), option_error);
+    CHECK_THROWS_WITH_AS(train::save(t, scratch / "c", io::json()), doctest::Contains("end the scope"),
+                         option_error);
+    CHECK_THROWS_AS(train::averaged_weights(ctx, t), option_error);
+  }
+  step(ctx, t, lawa);
   training<float> without(m, {}, still);
   CHECK_THROWS_WITH_AS(step(ctx, without, ema), doctest::Contains("t.keep(average)"), option_error);
   CHECK_THROWS_AS(train::averaged_weights(ctx, without), option_error);

@@ -43,7 +43,7 @@ struct model_description {
 
 /// How the learning rate falls, by --decay.
 struct chosen_decay {
-  std::variant<train::cosine, train::linear, train::inverse_power> chosen;
+  std::variant<train::cosine, train::linear, train::stable_decay, train::inverse_power> chosen;
 
   double rate(std::int64_t step) const {
     return std::visit([&](auto const& s) { return s.rate(step); }, chosen);

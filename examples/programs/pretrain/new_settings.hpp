@@ -115,8 +115,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   const auto refuse_if_said = [&](const char* name, std::string const& where, std::string const& advice) {
     if (says(name)) refuse("--" + std::string(name), "has no meaning with " + where + "; " + advice);
   };
-  for (const char* name : {"policy", "frames", "newborn", "newborn-warmup", "newborn-values", "grace",
-                           "prune-score", "prune-fraction", "prune-decay", "block-norm"}) {
+  for (const char* name : {"policy", "frames", "period", "newborn", "newborn-warmup", "newborn-values",
+                           "grace", "prune-score", "prune-fraction", "prune-decay", "block-norm"}) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
                               : s.static_pattern ? "--static, which keeps the first pattern"
@@ -136,8 +136,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   if (s.policy == "set") meaningless = {"prune-decay", "block-norm"};
   if (s.policy == "deep-r") meaningless = {"prune-decay", "block-norm", "grace", "prune-score"};
   if (s.policy == "gradual")
-    meaningless = {"prune-decay",    "prune-fraction", "grace",      "newborn",
-                   "newborn-warmup", "newborn-values", "prune-score"};
+    meaningless = {"prune-decay",    "prune-fraction", "grace",       "newborn",
+                   "newborn-warmup", "newborn-values", "prune-score", "period"};
   for (const char* name : meaningless) refuse_if_said(name, "--policy " + s.policy, "leave it out");
   if (s.optimizer != "adamw")
     for (const char* name : {"newborn", "newborn-warmup"})
@@ -156,6 +156,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   if (s.average == "none") refuse_if_said("average-every", "--average none", "say --average ema, or lawa");
   if (s.average != "lawa") refuse_if_said("average-keep", "--average " + s.average, "say --average lawa");
   if (s.average != "ema") refuse_if_said("average-decay", "--average " + s.average, "say --average ema");
+  if (s.average != "none" && s.steps > 0 && s.average_every > s.steps)
+    refuse("--average-every", tessera::message(s.average_every, " steps are more than the ", s.steps,
+                                               " of the run, so that nothing would be averaged; say less"));
   const bool evolves = s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0;
   if (evolves && s.grace > 0 && s.grace >= s.updates)
     refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
@@ -189,6 +192,7 @@ inline settings new_settings(string_list const& arguments) {
   // A file states both.
   if (!says("newborn-warmup") && (says("newborn") || !is_stated("newborn-warmup")))
     s.newborn_warmup = s.newborn == "smet" ? 100 : 0;
+  if (!says("period") && (says("updates") || (is_stated("updates") && !is_stated("period")))) s.period = 1;
   require_meaning(s, given);
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))

@@ -30,7 +30,7 @@ inline option_table<sampling_settings> const& sampling_table() {
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"weights", &s::weights, "last|average",
-         "those that the run ended with, or their average, if it was made with --average"},
+         "of the checkpoint: its own, or their average, if the run was made with --average"},
         {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
         {"tokens", &s::tokens, "[1, 2e9]", "how many to add"},
         {"temperature", &s::temperature, "[0, inf)",
@@ -55,7 +55,7 @@ inline option_table<filling_settings> const& filling_table() {
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"weights", &s::weights, "last|average",
-         "those that the run ended with, or their average, if it was made with --average"},
+         "of the checkpoint: its own, or their average, if the run was made with --average"},
         {"text", &s::text, "TEXT", "what has [MASK] where a token is to be guessed, once or more often"},
         {"top", &s::top, "[1, 1000]", "how many guesses to print for each"},
         {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
@@ -75,7 +75,7 @@ inline option_table<freezing_settings> const& freezing_table() {
       {"Options",
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"weights", &s::weights, "last|average",
-         "those that the run ended with, or their average, if it was made with --average"},
+         "of the checkpoint: its own, or their average, if the run was made with --average"},
         {"out", &s::out, "DIR", "folder to write, which generate and fill_mask take as a --checkpoint"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;

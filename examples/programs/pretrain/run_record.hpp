@@ -106,10 +106,11 @@ inline train::turnover turnover_of(settings const& s) {
           .seed = s.seed};
 }
 
-/// The policy of --policy for a run of `steps` steps, with updates evenly spaced; updates of RigL and of
-/// gradual pruning end after three quarters of the run.
+/// The policy of --policy for a run of `steps` steps, with updates evenly spaced, where blocks grow
+/// --period steps apart at least; updates of RigL and of gradual pruning end after three quarters of the run.
 inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
-  const auto interval = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
+  const auto spaced = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
+  const auto interval = s.policy == "gradual" ? spaced : std::max<std::int64_t>(spaced, s.period);
   const auto norm = norm_named(s.block_norm);
   const auto falls = decay_named(s.prune_decay);
   if (s.policy == "set")

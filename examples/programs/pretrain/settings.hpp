@@ -35,13 +35,13 @@ struct settings {
   std::string densities = "uniform";
   bool static_pattern = false;
   std::string initial_pattern = "random", policy = "magnitude";
-  int updates = 80;
+  int updates = 80, period = 100;
   double prune_fraction = 0.1;
   std::string block_norm = "l1", prune_decay = "cosine", prune_score = "norm";
   int grace = 0;
   std::string newborn = "mean";
   int newborn_warmup = 0;
-  double newborn_values = 1;
+  double newborn_values = 0;
 
   seconds time{60};
   int steps = 0;
@@ -127,6 +127,9 @@ inline option_table<settings> const& settings_table() {
          "2021), or of its average over 30 steps (snfs: Dettmers, Zettlemoyer 2019); or a dense model "
          "becomes sparse (gradual: Zhu, Gupta 2017)"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
+        {"period", &s::period, "[1, 1000000]",
+         "least steps from a pattern update to the next, in which new blocks grow; 1 if --updates is given "
+         "alone"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
          "share of the blocks that an update replaces, at first; 0.5 in the paper of magnitude, 0.3 in those "
          "of set "
@@ -167,8 +170,11 @@ inline option_table<settings> const& settings_table() {
          "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
          "highest learning rate of the sparse model; 0: suggested by --lr and --density"},
-        {"decay", &s::decay, "cosine|linear|power",
-         "how the learning rate falls from the highest: to --final-lr along a cosine or a line, or with the "
+        {"decay", &s::decay, "cosine|linear|wsd|power",
+         "how the learning rate falls from the highest: to --final-lr along a cosine or a line, or as 1 - "
+         "root "
+         "x in the last fifth of the steps alone (wsd, warm-up-stable-decay: Hägele et al. 2024), or with "
+         "the "
          "square root of the steps, in which the warm-up is one (power)"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
@@ -356,12 +362,12 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
   return s;
 }
 
-/// The settings that a run stored. An older one had not all of them: its new blocks begin with zeros, and so
-/// do their moments.
+/// The settings that a run stored. An older one had not all of them: the moments of its new blocks begin with
+/// zeros, and its pattern may change at each step.
 inline settings settings_of_run(tessera::io::json const& object, std::string const& document) {
   settings s = stored_settings(object, document);
   if (!object.find("newborn")) s.newborn = "zero";
-  if (!object.find("newborn-values")) s.newborn_values = 0;
+  if (!object.find("period")) s.period = 1;
   return s;
 }
 

@@ -50,6 +50,7 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   machine trained_on = this_machine();    // the machine of the last step
   stream_keys keys = stream_keys::names;  // of random choices for matrices
   int micro_batch = 0;                    // the one that train_step accumulates now
+  bool shows_average = false;             // the model has other weights for a while: averaged_weights
 
   /// Throws option_error if the optimizer or the policy has a setting that makes no sense, the policy is to
   /// replace blocks of a model without sparse matrices, or two dropouts have one key.
@@ -68,8 +69,12 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
     require_scores(turnover, model, state);
     model.refresh(0);
   }
-  /// Throws option_error if the optimizer or the policy has a setting that makes no sense.
+  /// Throws option_error if the optimizer or the policy has a setting that makes no sense, or the model has
+  /// the weights of an average.
   void check() const {
+    if (shows_average)
+      throw option_error(
+          "[train] the model has the weights of an average: end the scope of averaged_weights first");
     if constexpr (requires { optimizer.check(); }) optimizer.check();
     if constexpr (requires { policy.check(); }) policy.check();
     turnover.check();

@@ -229,7 +229,8 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
   for (auto const& [name, tensor] : tensors_.tensors())
     if (optimizer && !expected.contains(name) && !others.contains(name))
       tensors_.fail(message(tensors_.tensors().size(), " tensors, but this model and optimizer have ",
-                            expected.size(), ": ", io::in_quotes(name), " is none of them"));
+                            expected.size(), ": ", io::in_quotes(name),
+                            " is none of them; if a hook keeps it, tell the training so: keep(hook)"));
   return patterns;
 }
 

@@ -49,6 +49,20 @@ struct cosine {
   }
 };
 
+/// Stays at `highest` until the last share `falling` of the steps, then falls as 1 - √x to `lowest` at step
+/// `steps`, and stays there: with warmed_up, warm-up-stable-decay in the form that Hägele et al. 2024
+/// ("Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations") found best. Until it falls,
+/// a run is the beginning of any longer one. 0 < falling ≤ 1; steps ≥ 0.
+struct stable_decay {
+  double highest, lowest;
+  std::int64_t steps;
+  double falling = 0.2;
+  double rate(std::int64_t step) const {
+    const auto begins = static_cast<std::int64_t>((1 - falling) * static_cast<double>(steps));
+    return highest + (lowest - highest) * std::sqrt(detail::share_before(step - begins, steps - begins));
+  }
+};
+
 /// Falls as (1 + step ÷ scale)^-power from `highest` at step 0; scale ≥ 1. A power of ½ after a warm-up of
 /// `scale` steps is the schedule of the transformer (Vaswani et al. 2017, equation 3).
 struct inverse_power {
@@ -72,6 +86,6 @@ template <schedule After> struct warmed_up {
 };
 
 static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>> &&
-              schedule<warmed_up<inverse_power>>);
+              schedule<warmed_up<stable_decay>> && schedule<warmed_up<inverse_power>>);
 
 }}}  // namespace tessera::TESSERA_ISA::train

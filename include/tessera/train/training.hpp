@@ -269,6 +269,7 @@ TESSERA_COLD inline std::map<std::string, double> numbers_from_json(io::json_pla
 /// Writes a checkpoint; `program` is data of the program itself, such as its settings.
 template <class Optimizer, class Policy>
 void save(any_training<Optimizer, Policy> const& t, std::string const& folder, io::json program) {
+  t.check();
   progress const& p = t.progress;
   io::json state = io::json::object{{"step", p.step},
                                     {"tokens", p.tokens},

@@ -29,7 +29,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// How weights are averaged.
 enum class averaging {
-  ema,   // exponential moving average (Polyak & Juditsky 1992): average ← decay · average + (1 - decay) · w
+  ema,   // exponential moving average (Polyak & Juditsky 1992): average ← d · average + (1 - d) · w, where d
+         // is `decay` or, after few samples n, (1 + n) ÷ (10 + n), so that the first weights are soon
+         // forgotten
   lawa,  // mean of the last `keep` snapshots (Kaddour 2022, "Stop Wasting My Time! Saving Days of ImageNet
          // and BERT Training with Latest Weight Averaging")
 };
@@ -81,7 +83,8 @@ struct weight_average : step_hook {
 };
 
 /// While it lives, a model has the weights of an array of its training's state in place of its own, of which
-/// it gets every bit back. Layers follow both changes. Throws option_error if no parameter has such an array.
+/// it gets every bit back. Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws
+/// option_error if no parameter has such an array.
 ///
 ///   {
 ///     const train::averaged_weights shown(ctx, t);
@@ -91,18 +94,19 @@ class averaged_weights {
  public:
   template <class Training>
   averaged_weights(context& ctx, Training& t TESSERA_LIFETIMEBOUND, std::string name = "average")
-      : averaged_weights(ctx, t.model, t.state, t.progress.step, std::move(name)) {}
+      : averaged_weights(ctx, t.model, t.state, t.progress.step, t.shows_average, std::move(name)) {}
   averaged_weights(averaged_weights const&) = delete;
   averaged_weights& operator=(averaged_weights const&) = delete;
   ~averaged_weights();
 
  private:
   averaged_weights(context& ctx, trainable_layer model, optimizer_state const& state, std::int64_t step,
-                   std::string const& name);
+                   bool& shown, std::string const& name);
 
   context& ctx_;
   trainable_layer model_;
   std::int64_t step_;
+  bool& shown_;
   std::vector<aligned_array<std::byte>> own_;  // values of each parameter
 };
 
@@ -153,7 +157,8 @@ void add_sample(context& ctx, weight_average const& how, T const* weights, std::
   } else {  // weights that stay keep their bits
     auto average = feature_vector<T>::of_values(first->data<T>(), first->size());
     const auto w = feature_vector<T>::of_values(const_cast<T*>(weights), first->size());
-    run(ctx, average = average + (w - average) * (1 - how.decay));
+    const double decay = std::min(how.decay, double(1 + samples) / double(10 + samples));
+    run(ctx, average = average + (w - average) * (1 - decay));
   }
 }
 
@@ -175,9 +180,10 @@ TESSERA_BODY void weight_average::add(context& ctx, nn::mutable_parameter_list& 
 }
 
 TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer model,
-                                                optimizer_state const& state, std::int64_t step,
+                                                optimizer_state const& state, std::int64_t step, bool& shown,
                                                 std::string const& name)
-    : ctx_(ctx), model_(model), step_(step) {
+    : ctx_(ctx), model_(model), step_(step), shown_(shown) {
+  if (shown) throw option_error("[averaged_weights] the model has other weights than its own already");
   nn::mutable_parameter_list all(model_);
   require_state("averaged_weights", all, state);
   for (std::size_t i = 0; i < all.size(); ++i) state.at(i, name);
@@ -190,6 +196,7 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
     array.element->to_double(array.bytes.data(), array.size(), values.data());
     tensor.set_values(values);
   }
+  shown_ = true;
   model_.refresh(ctx_, step_);
 }
 
@@ -197,6 +204,7 @@ TESSERA_BODY averaged_weights::~averaged_weights() {
   nn::mutable_parameter_list all(model_);
   for (std::size_t i = 0; i < all.size(); ++i)
     std::memcpy(all[i].tensor.data(), own_[i].data(), own_[i].size());
+  shown_ = false;
   model_.refresh(ctx_, step_);
 }
 

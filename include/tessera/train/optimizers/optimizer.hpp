@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -215,15 +216,19 @@ template <class Hook>
 void add_state(optimizer_state& state, Hook const& hook, nn::parameter_list const& model) {
   static_assert(detail::declares_state<Hook>,
                 "a hook declares its state: `void state(train::state_list& each, any_tensor const&) const`");
+  std::vector<std::vector<state_array>> added;
   for (std::size_t i = 0; i < model.size(); ++i) {
-    std::vector<state_array>& arrays = state.parameters.at(i);
-    const std::size_t before = arrays.size();
-    state_list list(model[i].tensor, std::move(arrays));
+    state_list list(model[i].tensor);
     hook.state(list, model[i].tensor);
-    arrays = list.take();
-    for (std::size_t k = before; k < arrays.size(); ++k)
-      arrays[k].reset(parameter_sizes::of(model[i].tensor));
+    added.push_back(list.take());
+    for (state_array& array : added.back()) {
+      if (state.has(i, array.name))
+        throw option_error(message("[add_state] ", model.name(i), " has an array ", array.name, " already"));
+      array.reset(parameter_sizes::of(model[i].tensor));
+    }
   }
+  for (std::size_t i = 0; i < model.size(); ++i)
+    std::move(added[i].begin(), added[i].end(), std::back_inserter(state.parameters.at(i)));
 }
 
 /// Bytes of the state for a model of which only the size is known: of masters, and of the arrays that the
