@@ -37880,6 +37880,8 @@ struct state_array {
   std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
   /// Zeros, as many as a parameter needs.
   void reset(parameter_sizes const& of);
+  /// Its numbers; of 8 bits their codes.
+  std::vector<double> values() const;
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
 
@@ -38017,6 +38019,12 @@ TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const
 TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
   bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
   if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
+}
+
+TESSERA_BODY std::vector<double> state_array::values() const {
+  std::vector<double> all(static_cast<std::size_t>(size()));
+  element->to_double(bytes.data(), size(), all.data());
+  return all;
 }
 
 TESSERA_BODY void state_list::births() {
@@ -39495,14 +39503,12 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
   std::vector<double> scores;
   if (replacing.score == prune_score::momentum) {
     state_array const& moment = detail::momentum_in(state);
-    std::vector<double> values(std::size_t(moment.size()));
+    std::vector<double> values = moment.values();
     if (moment.code) {  // scales are the next array
       auto const* const scales = (&moment)[1].data<float>();
       for (std::size_t k = 0; k < values.size(); ++k)
         values[k] = double(moment.code->value(moment.data<std::uint8_t>()[k])) *
                     double(scales[k / std::size_t(moment.group)]);
-    } else {
-      moment.element->to_double(moment.bytes.data(), moment.size(), values.data());
     }
     const auto block = std::size_t(weight.block_elements());
     for (std::size_t at = 0; at < values.size(); at += block)
@@ -39515,8 +39521,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
   if (!births)
     throw option_error(
         "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
-  std::vector<double> born(std::size_t(births->size()));
-  births->element->to_double(births->bytes.data(), births->size(), born.data());
+  const std::vector<double> born = births->values();
   double greatest = 0;
   for (const double score : scores)
     if (std::isfinite(score)) greatest = std::max(greatest, score);
@@ -45393,10 +45398,7 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
     any_tensor& tensor = all[i].tensor;
     aligned_array<std::byte>& own = own_.emplace_back(tensor.size_bytes());
     std::memcpy(own.data(), tensor.data(), own.size());
-    state_array const& array = state.at(i, name);
-    std::vector<double> values(std::size_t(array.size()));
-    array.element->to_double(array.bytes.data(), array.size(), values.data());
-    tensor.set_values(values);
+    tensor.set_values(state.at(i, name).values());
   }
   shown_ = true;
   model_.refresh(ctx_, step_);

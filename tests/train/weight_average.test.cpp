@@ -42,12 +42,8 @@ template <class Training> std::vector<double> all_of(Training const& t, std::str
   std::vector<double> all;
   const nn::parameter_list model(t.model);
   for (std::size_t i = 0; i < model.size(); ++i) {
-    std::vector<double> its = model[i].tensor.values();
-    if (t.state.has(i, name)) {
-      train::state_array const& array = t.state.at(i, name);
-      its.resize(std::size_t(array.size()));
-      array.element->to_double(array.bytes.data(), array.size(), its.data());
-    }
+    const std::vector<double> its =
+        t.state.has(i, name) ? t.state.at(i, name).values() : model[i].tensor.values();
     all.insert(all.end(), its.begin(), its.end());
   }
   return all;

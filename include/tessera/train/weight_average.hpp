@@ -191,10 +191,7 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
     any_tensor& tensor = all[i].tensor;
     aligned_array<std::byte>& own = own_.emplace_back(tensor.size_bytes());
     std::memcpy(own.data(), tensor.data(), own.size());
-    state_array const& array = state.at(i, name);
-    std::vector<double> values(std::size_t(array.size()));
-    array.element->to_double(array.bytes.data(), array.size(), values.data());
-    tensor.set_values(values);
+    tensor.set_values(state.at(i, name).values());
   }
   shown_ = true;
   model_.refresh(ctx_, step_);

@@ -79,6 +79,8 @@ struct state_array {
   std::int64_t size() const { return static_cast<std::int64_t>(bytes.size() / element->bytes); }
   /// Zeros, as many as a parameter needs.
   void reset(parameter_sizes const& of);
+  /// Its numbers; of 8 bits their codes.
+  std::vector<double> values() const;
   template <class T> T* data() { return reinterpret_cast<T*>(bytes.data()); }
   template <class T> T const* data() const { return reinterpret_cast<T const*>(bytes.data()); }
 
@@ -216,6 +218,12 @@ TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const
 TESSERA_BODY void state_array::reset(parameter_sizes const& of) {
   bytes = aligned_array<std::byte>(checked_multiply(std::size_t(size_for(of)), element->bytes));
   if (code) std::fill(bytes.begin(), bytes.end(), std::byte{code->nearest(0)});
+}
+
+TESSERA_BODY std::vector<double> state_array::values() const {
+  std::vector<double> all(static_cast<std::size_t>(size()));
+  element->to_double(bytes.data(), size(), all.data());
+  return all;
 }
 
 TESSERA_BODY void state_list::births() {

@@ -307,14 +307,12 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
   std::vector<double> scores;
   if (replacing.score == prune_score::momentum) {
     state_array const& moment = detail::momentum_in(state);
-    std::vector<double> values(std::size_t(moment.size()));
+    std::vector<double> values = moment.values();
     if (moment.code) {  // scales are the next array
       auto const* const scales = (&moment)[1].data<float>();
       for (std::size_t k = 0; k < values.size(); ++k)
         values[k] = double(moment.code->value(moment.data<std::uint8_t>()[k])) *
                     double(scales[k / std::size_t(moment.group)]);
-    } else {
-      moment.element->to_double(moment.bytes.data(), moment.size(), values.data());
     }
     const auto block = std::size_t(weight.block_elements());
     for (std::size_t at = 0; at < values.size(); at += block)
@@ -327,8 +325,7 @@ TESSERA_BODY std::vector<double> matrix_at_update::block_scores(block_norm kind)
   if (!births)
     throw option_error(
         "[evolve] the state of the optimizer does not tell when blocks grew: initial_state with births");
-  std::vector<double> born(std::size_t(births->size()));
-  births->element->to_double(births->bytes.data(), births->size(), born.data());
+  const std::vector<double> born = births->values();
   double greatest = 0;
   for (const double score : scores)
     if (std::isfinite(score)) greatest = std::max(greatest, score);
