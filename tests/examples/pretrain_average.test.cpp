@@ -72,6 +72,33 @@ TEST_CASE("pretrain: the average of the weights is evaluated and saved, and the 
   refused(here.pretrain("no", "--average lawa --average-decay 0.5"), "has no meaning with --average lawa");
 }
 
+TEST_CASE(
+    "pretrain: a schedule-free run is evaluated, kept and read at its average, and goes on with the same "
+    "bits") {
+  const workplace here;
+  const std::string asked = "--only sparse --updates 4 --optimizer schedule-free";
+  CHECK(shell(here.pretrain("whole", asked)).code == 0);
+  CHECK(shell(here.pretrain("parts", asked + " --until-tokens 1900")).code == 0);
+  CHECK(!fs::exists(last(here, "parts")));
+  CHECK(shell(here.resume("parts", "--until-tokens 0")).code == 0);
+  CHECK(same_tensors(last(here, "whole"), last(here, "parts")));
+
+  // The kept model has the loss that was evaluated: a run that begins with it and a rate of about 0 ends
+  // there.
+  CHECK(shell(FREEZE " --checkpoint " + last(here, "whole") + " --out " + here.in("frozen")).code == 0);
+  const outcome text = shell(here.generate("whole", "--weights average"));
+  CHECK(text.code == 0);
+  CHECK(contains(text, ", the average of its weights"));
+  CHECK(shell(here.pretrain("more", "--from " + here.in("runs/whole") +
+                                        " --optimizer sgd --lr 1e-30 --sparse-lr 1e-30 --steps 1"))
+            .code == 0);
+  CHECK(end_of(here, "more", "loss") == doctest::Approx(end_of(here, "whole", "loss")).epsilon(1e-6));
+
+  const outcome twice = shell(here.pretrain("no", asked + " --average ema"));
+  CHECK(twice.code == 2);
+  CHECK(contains(twice, "[--average] has no meaning with --optimizer schedule-free"));
+}
+
 #endif
 
 }  // namespace pretrain_average_test

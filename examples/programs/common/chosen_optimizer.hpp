@@ -8,12 +8,15 @@
 #include <tessera/core/element.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/tensor/any_tensor.hpp>
+#include <tessera/train/optimizers/adam_mini.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
+#include <tessera/train/optimizers/adamw_8_bits.hpp>
 #include <tessera/train/optimizers/lamb.hpp>
 #include <tessera/train/optimizers/lars.hpp>
 #include <tessera/train/optimizers/lion.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
 #include <tessera/train/optimizers/optimizer_state.hpp>
+#include <tessera/train/optimizers/schedule_free_adamw.hpp>
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/settings.hpp>
 
@@ -23,7 +26,9 @@ namespace train = tessera::train;
 
 /// The optimizer that a run has chosen, as one: a training is compiled for this type alone.
 struct chosen_optimizer {
-  std::variant<train::adamw, train::sgd, train::lion, train::lars, train::lamb> chosen;
+  std::variant<train::adamw, train::sgd, train::lion, train::lars, train::lamb, train::adamw_8_bits,
+               train::adam_mini, train::schedule_free_adamw>
+      chosen;
 
   /// In a checkpoint it is the optimizer itself.
   std::string setting_name() const {

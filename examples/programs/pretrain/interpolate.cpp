@@ -48,7 +48,9 @@ line_end read_end(std::string const& named, tessera::context& ctx) {
   const nn::parameter_list model = read.parameters();
   if (std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); })) {
     read.masters.emplace(read.trained.network.network->layer().zeros_like());
-    train::load_masters(train::checkpoint(folder), model, *read.masters);
+    const train::checkpoint from(folder);
+    train::load_masters(from, model, *read.masters);
+    if (train::has_array(from, "to_average", model)) train::load_array(from, "average", *read.masters);
   }
   return read;
 }

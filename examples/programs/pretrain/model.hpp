@@ -19,6 +19,7 @@
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/checkpoint.hpp>
+#include <tessera/train/masters.hpp>
 #include <tessera/train/schedules.hpp>
 
 #include "windows.hpp"
@@ -43,7 +44,8 @@ struct model_description {
 
 /// How the learning rate falls, by --decay.
 struct chosen_decay {
-  std::variant<train::cosine, train::linear, train::stable_decay, train::inverse_power> chosen;
+  std::variant<train::cosine, train::linear, train::stable_decay, train::inverse_power, train::constant>
+      chosen;
 
   double rate(std::int64_t step) const {
     return std::visit([&](auto const& s) { return s.rate(step); }, chosen);
@@ -55,11 +57,12 @@ struct model {
   std::unique_ptr<train::any_model> network;
   tessera::context& ctx;
 
-  /// Reads the weights and patterns of a checkpoint, and prints its notes. Throws io_error if it is not one
-  /// of such a model.
+  /// Reads the weights and patterns of a checkpoint, of --optimizer schedule-free their average, and prints
+  /// its notes. Throws io_error if it is not one of such a model.
   void load(train::checkpoint const& from) {
     const train::trainable_layer layer = network->layer();
     from.load(layer);
+    if (train::has_array(from, "to_average", layer)) train::load_array(from, "average", layer);
     layer.refresh(0);
     print_notes(from);
   }

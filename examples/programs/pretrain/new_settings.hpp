@@ -131,7 +131,10 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
   for (const char* name : {"mask-share", "mask", "next-sentence"})
     if (s.model != "bert") refuse_if_said(name, "--model " + s.model, "say --model bert");
-  if (s.decay == "power") refuse_if_said("final-lr", "--decay power", "leave it out");
+  if (s.decay == "power" || s.decay == "constant")
+    refuse_if_said("final-lr", "--decay " + s.decay, "leave it out");
+  if (s.optimizer == "schedule-free" && s.average != "none")
+    refuse_if_said("average", "--optimizer schedule-free, which has an average of its own", "leave it out");
   std::vector<const char*> meaningless;
   if (s.policy == "set") meaningless = {"prune-decay", "block-norm"};
   if (s.policy == "deep-r") meaningless = {"prune-decay", "block-norm", "grace", "prune-score"};
@@ -143,8 +146,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     for (const char* name : {"newborn", "newborn-warmup"})
       refuse_if_said(name,
                      "--optimizer " + s.optimizer +
-                         (s.optimizer == "lamb" ? ", whose new blocks begin with the mean"
-                                                : ", which does not divide by a second moment"),
+                         (s.optimizer == "sgd" || s.optimizer == "lion" || s.optimizer == "lars"
+                              ? ", which does not divide by a second moment"
+                              : ", whose new blocks begin with the mean"),
                      "leave it out");
   const auto belongs_to = [&](const char* name, std::string const& optimizer, std::string const& other) {
     if (s.optimizer != optimizer && s.optimizer != other)
@@ -189,6 +193,7 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
+  if (s.optimizer == "schedule-free" && !is_stated("decay")) s.decay = "constant";
   // A file states both.
   if (!says("newborn-warmup") && (says("newborn") || !is_stated("newborn-warmup")))
     s.newborn_warmup = s.newborn == "smet" ? 100 : 0;

@@ -16,6 +16,11 @@ inline chosen_optimizer optimizer_of(settings const& s) {
                         .bias_correction = s.bias_correction == "on" ? train::bias_correction::present
                                                                      : train::bias_correction::absent}};
   if (s.optimizer == "lion") return {train::lion{.weight_decay = s.weight_decay}};
+  if (s.optimizer == "adamw-8bit")
+    return {train::adamw_8_bits{.beta2 = 0.99, .weight_decay = s.weight_decay}};
+  if (s.optimizer == "adam-mini") return {train::adam_mini{.beta2 = 0.99, .weight_decay = s.weight_decay}};
+  if (s.optimizer == "schedule-free")
+    return {train::schedule_free_adamw{.beta2 = 0.99, .weight_decay = s.weight_decay}};
   const auto newborn = s.newborn == "zero"   ? train::newborn_moments::zero
                        : s.newborn == "mean" ? train::newborn_moments::mean
                                              : train::newborn_moments::age;

@@ -170,16 +170,21 @@ inline option_table<settings> const& settings_table() {
          "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
          "highest learning rate of the sparse model; 0: suggested by --lr and --density"},
-        {"decay", &s::decay, "cosine|linear|wsd|power",
+        {"decay", &s::decay, "cosine|linear|wsd|power|constant",
          "how the learning rate falls from the highest: to --final-lr along a cosine or a line, or as 1 - "
          "root "
          "x in the last fifth of the steps alone (wsd, warm-up-stable-decay: Hägele et al. 2024), or with "
          "the "
-         "square root of the steps, in which the warm-up is one (power)"},
+         "square root of the steps, in which the warm-up is one (power); or stays (constant), as it does "
+         "with "
+         "--optimizer schedule-free unless said otherwise"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
-        {"optimizer", &s::optimizer, "adamw|sgd|lion|lars|lamb",
-         "AdamW (Loshchilov, Hutter 2019); SGD with momentum, whose rates are greater; Lion (Chen et al. "
+        {"optimizer", &s::optimizer, "adamw|adamw-8bit|adam-mini|schedule-free|sgd|lion|lars|lamb",
+         "AdamW (Loshchilov, Hutter 2019); with moments in 8 bits (after Dettmers et al. 2022); with a "
+         "second "
+         "moment for each block (Adam-mini: Zhang et al. 2024); with an average of the weights in place of a "
+         "falling rate (Defazio et al. 2024); SGD with momentum, whose rates are greater; Lion (Chen et al. "
          "2023), "
          "whose rates are a third to a tenth of AdamW's; or, for large batches, LARS (You et al. 2017), "
          "which is "

@@ -69,7 +69,8 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
                             tessera::io::in_quotes(read.record.variant) + " that its settings do not have");
   read.network.load(from);
-  if (weights == "average") {
+  const bool always = read.origin.asked.optimizer == "schedule-free";  // loaded
+  if (weights == "average" && !always) {
     if (read.origin.asked.average == "none")
       refuse("--weights", "average: " + folder + " has none; pretrain --average makes one");
     const train::trainable_layer layer = read.network.network->layer();
@@ -77,7 +78,7 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     layer.refresh(0);
   }
   std::fprintf(stderr, "%s%s\n", tessera::io::printable(folder).c_str(),
-               weights == "average" ? ", the average of its weights" : "");
+               weights == "average" || always ? ", the average of its weights" : "");
   return read;
 }
 

@@ -144,6 +144,7 @@ class training_run final : public train::program {
 
   train::token_loss evaluate() {
     const auto go_on = [] { return false; };
+    const auto shown = evaluated_weights();
     average_loss_ = average_loss_over(sample_, go_on);
     return loss_over(sample_, go_on);  // takes less time than a step
   }
@@ -273,10 +274,14 @@ class training_run final : public train::program {
       return;
     }
     const auto stopped = [this] { return interrupted(); };
-    const train::token_loss all = loss_over(whole_, stopped);
+    train::token_loss all;
     std::optional<double> next_right;
-    if (asked().next_sentence && all.tokens > 0)
-      next_right = whole_.next_right(model_, asked().batch, stopped);
+    {
+      const auto shown = evaluated_weights();
+      all = loss_over(whole_, stopped);
+      if (asked().next_sentence && all.tokens > 0)
+        next_right = whole_.next_right(model_, asked().batch, stopped);
+    }
     const std::optional<double> of_average = average_loss_over(whole_, stopped);
     if (all.tokens == 0 || (asked().next_sentence && !next_right) || (averages() && !of_average)) return;
     record_.whole_loss = all.mean();
@@ -305,6 +310,11 @@ class training_run final : public train::program {
     return all.mean();
   }
   bool averages() const { return asked().average != "none"; }
+  /// Puts the average of an optimizer that is evaluated there in place of the weights, while it lives.
+  std::unique_ptr<train::averaged_weights> evaluated_weights() {
+    if (asked().optimizer != "schedule-free") return nullptr;
+    return std::make_unique<train::averaged_weights>(model_.ctx, *training_);
+  }
   /// The time of `samples` evaluations of the sample, and one of the whole text.
   seconds evaluation_time(std::int64_t samples) const {
     const int models = averages() ? 2 : 1;
@@ -341,6 +351,7 @@ class training_run final : public train::program {
     const double highest = variant_.lr, lowest = highest * asked().final_lr;
     if (asked().decay == "linear") return {warmup, {train::linear{highest, lowest, rest}}};
     if (asked().decay == "wsd") return {warmup, {train::stable_decay{highest, lowest, rest}}};
+    if (asked().decay == "constant") return {warmup, {train::constant{highest}}};
     if (asked().decay == "power")
       return {warmup, {train::inverse_power{highest, std::max<std::int64_t>(1, warmup)}}};
     return {warmup, {train::cosine{highest, lowest, rest}}};

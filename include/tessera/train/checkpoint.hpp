@@ -74,6 +74,7 @@ class checkpoint {
             nn::mutable_parameter_list gradients) const;
   friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
   friend void load_array(checkpoint const&, std::string const&, nn::mutable_parameter_list);
+  friend bool has_array(checkpoint const&, std::string const&, nn::parameter_list const&);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }

@@ -83,8 +83,9 @@ struct weight_average : step_hook {
 };
 
 /// While it lives, a model has the weights of an array of its training's state in place of its own, of which
-/// it gets every bit back. Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws
-/// option_error if no parameter has such an array.
+/// it gets every bit back; of an optimizer that keeps the way to an average, "to_average", the sum of both.
+/// Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws option_error if no
+/// parameter has such an array.
 ///
 ///   {
 ///     const train::averaged_weights shown(ctx, t);
@@ -179,6 +180,27 @@ TESSERA_BODY void weight_average::add(context& ctx, nn::mutable_parameter_list& 
   ++samples;
 }
 
+namespace detail {
+
+/// The array of that name or, of "average", of the way to it.
+inline state_array const& average_array(optimizer_state const& state, std::size_t i,
+                                        std::string const& name) {
+  const bool is_way = name == "average" && !state.has(i, name) && state.has(i, "to_average");
+  return state.at(i, is_way ? "to_average" : name);
+}
+
+inline std::vector<double> averaged_values(optimizer_state const& state, std::size_t i,
+                                           nn::any_parameter const& of, std::string const& name) {
+  state_array const& array = average_array(state, i, name);
+  std::vector<double> values = array.values();
+  if (array.name == name) return values;
+  const std::vector<double> from = of.is_narrow() ? state.at(i, "master").values() : of.tensor.values();
+  for (std::size_t k = 0; k < values.size(); ++k) values[k] += from[k];
+  return values;
+}
+
+}  // namespace detail
+
 TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer model,
                                                 optimizer_state const& state, std::int64_t step, bool& shown,
                                                 std::string const& name)
@@ -186,12 +208,12 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
   if (shown) throw option_error("[averaged_weights] the model has other weights than its own already");
   nn::mutable_parameter_list all(model_);
   require_state("averaged_weights", all, state);
-  for (std::size_t i = 0; i < all.size(); ++i) state.at(i, name);
+  for (std::size_t i = 0; i < all.size(); ++i) detail::average_array(state, i, name);
   for (std::size_t i = 0; i < all.size(); ++i) {
     any_tensor& tensor = all[i].tensor;
     aligned_array<std::byte>& own = own_.emplace_back(tensor.size_bytes());
     std::memcpy(own.data(), tensor.data(), own.size());
-    tensor.set_values(state.at(i, name).values());
+    tensor.set_values(detail::averaged_values(state, i, all[i], name));
   }
   shown_ = true;
   model_.refresh(ctx_, step_);

@@ -22,7 +22,10 @@ const chosen_optimizer all[] = {{train::adamw{}},
                                 {train::lion{.weight_decay = 0.1}},
                                 {train::lars{.weight_decay = 0.01, .trust_coefficient = 0.5}},
                                 {train::lamb{}},
-                                {train::lamb{.bias_correction = train::bias_correction::absent}}};
+                                {train::lamb{.bias_correction = train::bias_correction::absent}},
+                                {train::adamw_8_bits{}},
+                                {train::adam_mini{}},
+                                {train::schedule_free_adamw{.weight_decay = 0.1}}};
 
 template <class T> struct lesson {
   toy::model<T> model;

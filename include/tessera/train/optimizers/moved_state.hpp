@@ -69,13 +69,12 @@ TESSERA_BODY void move_blocks(aligned_array<std::byte>& array, pattern_moves con
   if (size != array.size()) array = std::move(other);
 }
 
-/// Codes and their scales after a change of pattern, where groups do not end with blocks: see
-/// state_list::scaled.
+/// Codes and their scales after a change of pattern: see state_list::scaled.
 TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
                                        parameter_sizes const& now, std::int64_t block_elements) {
   constexpr std::int64_t none = -1, several = -2;
   const std::int64_t group = codes.group;
-  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
+  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code, codes.begins},
       next_scales{scales.name, scales.element, scales.per, scales.group};
   next_codes.reset(now);
   next_scales.reset(now);
@@ -83,19 +82,29 @@ TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, 
   for (auto const& m : moves.kept())
     for (std::int64_t k = 0; k < block_elements; ++k)
       old[std::size_t(m.to * block_elements + k)] = m.from * block_elements + k;
+  const auto old_value = [&](std::int64_t was) {
+    return codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+  };
+  float newborn = 0;
+  if (codes.begins == in_new_blocks::mean) {
+    double sum = 0;
+    for (const std::int64_t was : old) sum += was == none ? 0 : double(old_value(was));
+    newborn = float(sum / double(std::max<std::int64_t>(1, std::ssize(moves.kept()) * block_elements)));
+  }
   for (std::int64_t g = 0; g < next_scales.size(); ++g) {
     const std::int64_t first = g * group, last = std::min(now.elements, first + group);
     std::int64_t from = none;  // the group of before
     float greatest = 0;
     const auto value = [&](std::int64_t at) {
       const std::int64_t was = old[std::size_t(at)];
-      return was == none
-                 ? 0
-                 : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+      return was == none ? newborn : old_value(was);
     };
     for (std::int64_t at = first; at < last; ++at) {
-      if (const std::int64_t was = old[std::size_t(at)]; was != none)
+      const std::int64_t was = old[std::size_t(at)];
+      if (was != none)
         from = from == none || from == was / group ? was / group : several;
+      else if (newborn != 0)
+        from = several;
       greatest = std::max(greatest, std::abs(value(at)));
     }
     next_scales.data<float>()[g] = from == several ? greatest : from == none ? 0 : scales.data<float>()[from];
@@ -131,7 +140,7 @@ TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, patt
                                           std::int64_t updates) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
-    if (array.code && block_elements % array.group != 0) {
+    if (array.code && (block_elements % array.group != 0 || array.begins != in_new_blocks::zero)) {
       regroup(array, arrays[i + 1], moves, now, block_elements);
       ++i;
       continue;

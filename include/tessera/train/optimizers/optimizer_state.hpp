@@ -32,6 +32,7 @@ enum class state_per {
   block,    // stored blocks
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
+  whole,    // the parameter itself
 };
 
 /// What an array has in new blocks when a pattern changes.
@@ -105,9 +106,14 @@ class state_list {
     add(std::move(name), accumulator(), state_per::element);
     arrays_.back().begins = begins;
   }
-  void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
+  void blocks(std::string name, in_new_blocks begins = in_new_blocks::zero) {
+    add(std::move(name), accumulator(), state_per::block);
+    arrays_.back().begins = begins;
+  }
   void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
   void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// One accumulator.
+  void number(std::string name) { add(std::move(name), accumulator(), state_per::whole); }
   /// An accumulator for each block of a matrix, "born": the number of updates before it grew, zero for blocks
   /// of the first pattern. Once, whoever asks.
   void births();
@@ -123,8 +129,10 @@ class state_list {
   /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
   /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
   ///   code   must live longer than the state: a constant
-  void scaled(std::string name, int group, eight_bits const& code) {
+  void scaled(std::string name, int group, eight_bits const& code,
+              in_new_blocks begins = in_new_blocks::zero) {
     add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
+    arrays_.back().begins = begins;
     add(name + ".scale", element_type_of<float>, state_per::group, group);
   }
 
@@ -211,6 +219,8 @@ TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const
       return of.rows;
     case state_per::col:
       return of.cols;
+    case state_per::whole:
+      return 1;
   }
   return 0;
 }
