@@ -364,13 +364,42 @@ TEST_CASE("options: a resumed run keeps what decides its results") {
   CHECK(error_of<tessera::option_error>([&] {
           (void)resumed_settings(stored, {"--resume=runs/a", "--hidden=256"});
         }) == "[--hidden] is 128 in the run to be resumed, not 256; leave it out, or start a new run");
-  CHECK(error_of<tessera::option_error>(
-            [&] { (void)resumed_settings(stored, {"--resume=runs/a", "--steps=2000"}); }) ==
-        "[--steps] is 1234 in the run to be resumed, not 2000: its learning rates and pattern updates were "
-        "planned for that; begin a new run with its weights, --from runs/a --steps 2000");
-  CHECK(error_of<tessera::option_error>([&] {
-          (void)resumed_settings(stored, {"--resume=runs/a", "--time=3m"});
-        }).ends_with("--from runs/a --time 3m00s"));
+}
+
+TEST_CASE("options: a resumed run may become longer, but not shorter") {
+  const auto refusal = [](settings const& stored, std::string const& argument) {
+    return error_of<tessera::option_error>(
+        [&] { (void)resumed_settings(stored, {"--resume=runs/a", argument}); });
+  };
+  const settings by_steps = new_settings({"--steps=1234"}), by_time = new_settings({"--time=2m"});
+  CHECK(resumed_settings(by_steps, {"--resume=runs/a", "--steps=2000"}).steps == 2000);
+  CHECK(resumed_settings(by_time, {"--resume=runs/a", "--time=3m"}).time == seconds(180));
+  CHECK(refusal(by_steps, "--steps=1000") ==
+        "[--steps] is 1234 in the run to be resumed, and may only be more; --until-tokens ends it earlier");
+  CHECK(refusal(by_time, "--time=1m") ==
+        "[--time] is 2m00s in the run to be resumed, and may only be more; --until-tokens ends it earlier");
+  CHECK(refusal(by_steps, "--time=3m") == "[--time] the run was planned by --steps; say how many in all");
+  CHECK(refusal(by_time, "--steps=9") == "[--steps] the run was planned by --time; say how much in all");
+}
+
+TEST_CASE("options: learning rates follow the batch from the one for which they are good") {
+  const auto rates = [](string_list const& more) {
+    string_list all{"--batch=32", "--lr=1e-3", "--sparse-lr=4e-3"};
+    all.insert(all.end(), more.begin(), more.end());
+    const std::vector<variant> both = variants_of(new_settings(all));
+    return std::vector<double>{both[0].lr, both[1].lr};
+  };
+  const auto near = [](std::vector<double> const& a, double dense, double sparse) {
+    return a[0] == doctest::Approx(dense) && a[1] == doctest::Approx(sparse);
+  };
+  CHECK(near(rates({}), 1e-3, 4e-3));
+  CHECK(near(rates({"--reference-batch=8"}), 2e-3, 8e-3));
+  CHECK(near(rates({"--reference-batch=8", "--lr-scaling=linear"}), 4e-3, 16e-3));
+  CHECK(refusal_of({"--lr-scaling=linear"}) ==
+        "[--lr-scaling] has no meaning with --reference-batch 0; say --reference-batch, for which --lr is "
+        "good");
+  CHECK(refusal_of({"--warmup-tokens=1000", "--warmup=0.1"}) ==
+        "[--warmup] has no meaning with --warmup-tokens; leave one of them out");
 }
 
 TEST_CASE("options: a run cannot go on and begin from another at once") {
@@ -454,7 +483,7 @@ TEST_CASE("options: help explains every option with its values and default") {
     }
   CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default " +
                   std::to_string(settings().layers) + "\n") != help.npos);
-  CHECK(help.find("\n  --decay cosine|linear|wsd|power\n" + std::string(28, ' ') + "how the ") != help.npos);
+  CHECK(help.find("\n  --decay cosine|linear|wsd|power|constant\n" + std::string(28, ' ') + "how the ") != help.npos);
   for (std::size_t begin = 0, end = 0; (end = help.find('\n', begin)) != help.npos; begin = end + 1)
     CHECK(text_width(help.substr(begin, end - begin)) <= 100);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -24,6 +25,45 @@ namespace pretrain_resumed_test {
 #if defined(PRETRAIN) && defined(GENERATE) && defined(FILL_MASK) && defined(FREEZE) && defined(FINETUNE)
 
 using namespace pretrain_programs;
+
+TEST_CASE("pretrain: a run goes on beyond its end as the rest of a longer one") {
+  const workplace here;
+  const auto rates = [&](std::string const& run) {  // by step
+    std::map<int, double> all;
+    std::istringstream lines(contents(here.in("runs/" + run + "/sparse/log.csv")));
+    std::string line;
+    for (std::getline(lines, line); std::getline(lines, line);) {
+      std::vector<std::string> cells;
+      std::istringstream row(line);
+      for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+      all[std::stoi(cells.at(1))] = std::stod(cells.at(6));
+    }
+    return all;
+  };
+  const std::string asked = "--only sparse --eval-every 1 --updates 4";
+  CHECK(shell(here.pretrain("a", asked)).code == 0);
+  const std::map<int, double> first = rates("a");
+  fs::copy(here.in("runs/a"), here.in("runs/b"), fs::copy_options::recursive);
+  CHECK(shell(here.resume("a", "--steps 100")).code == 0);
+  CHECK(contents(here.in("runs/a/settings.json")).find("\"steps\": 100") != std::string::npos);
+  CHECK(fs::exists(here.in("runs/a/sparse/step-00000100")));
+  const std::map<int, double> longer = rates("a");
+  REQUIRE(longer.size() == 100);
+  CHECK(longer.at(60) == first.at(60));
+  for (int step = 61; step <= 65; ++step) CHECK(longer.at(step) > longer.at(step - 1));
+  CHECK(longer.at(70) < longer.at(66));
+
+  // In parts, on another number of threads, it ends with the same bits.
+  CHECK(shell(here.resume("b", "--steps 100 --threads 1 --until-tokens 5120")).code == 0);
+  CHECK(!fs::exists(here.in("runs/b/sparse/step-00000100")));
+  CHECK(shell(here.resume("b", "--until-tokens 0")).code == 0);
+  CHECK(same_tensors(here.in("runs/a/sparse/step-00000100"), here.in("runs/b/sparse/step-00000100")));
+  CHECK(rates("b") == longer);
+
+  const outcome shorter = shell(here.resume("a", "--steps 90"));
+  CHECK(shorter.code == 2);
+  CHECK(contains(shorter, "[--steps] is 100 in the run to be resumed, and may only be more"));
+}
 
 TEST_CASE("pretrain: two processes do not write to one run, and what a killed one left is cleared away") {
   const workplace here;

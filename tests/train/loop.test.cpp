@@ -99,6 +99,15 @@ TEST_CASE("loop: it ends at so many tokens and at a loss") {
   CHECK(by_loss.saves.back() == 6);
 }
 
+TEST_CASE("loop: a schedule may count tokens in place of steps") {
+  program p;
+  const train::warmed_up<train::linear> over_tokens{80, {0.01, 0.001, 400}};
+  CHECK(train::run_training(p.ctx, p.t, {.steps = 100, .tokens = 480}, train::by_tokens{over_tokens}, p) ==
+        stop_reason::tokens);
+  REQUIRE(p.steps.size() == 12);
+  for (int i = 0; i < 12; ++i) CHECK(p.steps[std::size_t(i)].learning_rate == over_tokens.rate(i * 40));
+}
+
 TEST_CASE("loop: a run that its loss has ended does nothing more") {
   program p;
   loop_settings settings{.steps = 100, .loss = 1e9, .evaluate_every = 2};

@@ -112,6 +112,25 @@ TEST_CASE("schedules: warm-up and an inverse square root follow the transformer'
   check(inverse_power{2, 10, 1}, {{0, 2}, {10, 1}, {30, 0.5}});
 }
 
+TEST_CASE("schedules: an extended one rises from the last rate of the first plan to the second plan") {
+  const cosine second{1, 0.1, 200};
+  const extended<cosine> s{100, 4, 0.2, second};
+  CHECK(s.rate(99) == 0.2);
+  for (int i = 0; i < 4; ++i)
+    CHECK(s.rate(100 + i) == doctest::Approx(0.2 + (second.rate(104) - 0.2) * (i + 1) / 5).epsilon(1e-14));
+  CHECK(s.rate(104) == second.rate(104));
+  CHECK(s.rate(199) == second.rate(199));
+  const extended<cosine> at_once{100, 0, 0.2, second};
+  CHECK(at_once.rate(100) == second.rate(100));
+}
+
+TEST_CASE("schedules: a rate follows the batch in proportion, or with its root") {
+  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::linear) ==
+        doctest::Approx(4e-3).epsilon(1e-14));
+  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::square_root) ==
+        doctest::Approx(2e-3).epsilon(1e-14));
+}
+
 TEST_CASE("schedules: no warm-up is the schedule itself") {
   const cosine plain{1, 0, 50};
   const warmed_up<cosine> warmed{0, plain};

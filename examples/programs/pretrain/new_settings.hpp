@@ -48,13 +48,13 @@ inline void require_same_model(settings const& earlier, settings const& s) {
 }
 
 /// Throws option_error unless a run that branches off another is the same training, but for the order of its
-/// data.
+/// data, and its length.
 inline void require_same_training(settings const& earlier, settings const& s) {
   settings same = earlier;
   same.data_seed = s.data_seed, same.only = s.only;
   same.from = s.from, same.branch = s.branch, same.densify = s.densify;
   same.name = s.name, same.initial_pattern = s.initial_pattern;
-  require_unchanged(settings_table(), same, s);
+  require_unchanged(settings_table(), with_length_of(same, s), s);
 }
 
 /// Throws option_error for options that each say with which settings a run begins.
@@ -133,6 +133,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     if (s.model != "bert") refuse_if_said(name, "--model " + s.model, "say --model bert");
   if (s.decay == "power" || s.decay == "constant")
     refuse_if_said("final-lr", "--decay " + s.decay, "leave it out");
+  if (s.reference_batch == 0)
+    refuse_if_said("lr-scaling", "--reference-batch 0", "say --reference-batch, for which --lr is good");
+  if (s.warmup_tokens > 0) refuse_if_said("warmup", "--warmup-tokens", "leave one of them out");
   if (s.optimizer == "schedule-free" && s.average != "none")
     refuse_if_said("average", "--optimizer schedule-free, which has an average of its own", "leave it out");
   std::vector<const char*> meaningless;
@@ -205,23 +208,21 @@ inline settings new_settings(string_list const& arguments) {
   return s;
 }
 
-/// The settings of a run to be resumed: the stored ones, over them the arguments, which may change only
-/// settings that leave the results alone.
+/// The settings of a run to be resumed: the stored ones, over them the arguments, which may change settings
+/// that leave the results alone, and make the run longer.
 inline settings resumed_settings(settings const& stored, string_list const& arguments) {
   settings s = stored;
-  assign(settings_table(), s, read_arguments(settings_table(), arguments));
-  if (s.steps != stored.steps || s.time != stored.time) {
-    const bool steps = s.steps != stored.steps;
-    const auto said = [&](settings const& of) {
-      return steps ? std::to_string(of.steps) : duration_text(of.time);
-    };
-    refuse(steps ? "--steps" : "--time", "is " + said(stored) + " in the run to be resumed, not " + said(s) +
-                                             ": its learning rates and pattern updates were planned for "
-                                             "that; begin a new run with its weights, "
-                                             "--from " +
-                                             s.resume + (steps ? " --steps " : " --time ") + said(s));
-  }
-  require_unchanged(settings_table(), stored, s);
+  const std::vector<given_option> given = read_arguments(settings_table(), arguments);
+  assign(settings_table(), s, given);
+  const bool by_steps = stored.steps > 0;
+  if (is_said(given, by_steps ? "time" : "steps"))
+    refuse(by_steps ? "--time" : "--steps", by_steps ? "the run was planned by --steps; say how many in all"
+                                                     : "the run was planned by --time; say how much in all");
+  if (by_steps ? s.steps < stored.steps : s.time < stored.time)
+    refuse(by_steps ? "--steps" : "--time",
+           "is " + (by_steps ? std::to_string(stored.steps) : duration_text(stored.time)) +
+               " in the run to be resumed, and may only be more; --until-tokens ends it earlier");
+  require_unchanged(settings_table(), with_length_of(stored, s), s);
   return s;
 }
 

@@ -127,8 +127,9 @@ void require_origin(run_origin const& now, variant const& v, std::string const& 
   const auto program = program_of(from, folder);
   const auto kind = program.at("record").at("variant");
   if (kind.as_string() != origin_name(s, v)) kind.fail("should be \"" + origin_name(s, v) + "\"");
-  if (s.branch > 0 && program.at("record").at("steps").as_integer() <= s.branch)
-    refuse("--branch", std::to_string(s.branch) + " is the last step of the run of --from");
+  const std::int64_t planned = s.steps > 0 ? s.steps : program.at("record").at("steps").as_integer();
+  if (s.branch > 0 && planned <= s.branch)
+    refuse("--branch", std::to_string(s.branch) + " is the last step of the run of --from; say more --steps");
   if (s.branch > 0 && read_origin(program, folder).text_hash != now.text_hash)
     refuse("--branch", folder + " was trained on another text; go on with the text as it was");
   from.require_whole();
@@ -165,7 +166,7 @@ token_text read_text(settings const& s, std::string const& resumed) {
 
 /// Throws option_error unless a checkpoint belongs to this run and text.
 void require_same_run(run_origin const& now, run_origin const& stored, std::string const& checkpoint) {
-  require_unchanged(settings_table(), stored.asked, now.asked);
+  require_unchanged(settings_table(), with_length_of(stored.asked, now.asked), now.asked);
   if (stored.text_hash == now.text_hash && stored.symbols != now.symbols)
     refuse("--resume", checkpoint + " has another vocabulary, of " + std::to_string(stored.symbols.size()) +
                            " symbols; this one has " + std::to_string(now.symbols.size()) +
@@ -183,6 +184,11 @@ void require_same_run(run_origin const& now, run_origin const& stored, std::stri
 struct progress_so_far {
   std::optional<train::checkpoint> from;
   run_record earlier;
+  settings planned;
+
+  bool is_extended(settings const& now) const {
+    return from && (planned.steps != now.steps || planned.time != now.time);
+  }
 };
 progress_so_far find_progress(run_origin const& origin, std::string const& variant,
                               std::filesystem::path const& run) {
@@ -192,13 +198,15 @@ progress_so_far find_progress(run_origin const& origin, std::string const& varia
     const std::string newest = train::checkpoint_folder(folder, steps.back());
     found.from.emplace(newest);
     const auto program = program_of(*found.from, newest);
-    require_same_run(origin, read_origin(program, newest), newest);
+    const run_origin stored = read_origin(program, newest);
+    require_same_run(origin, stored, newest);
+    found.planned = stored.asked;
     const auto record = program.at("record");
     found.earlier = read_record(record);
     if (found.earlier.variant != variant) record.at("variant").fail("should be \"" + variant + "\"");
     const std::int64_t steps_of_run = found.earlier.steps;
-    if (origin.asked.steps > 0 && steps_of_run != origin.asked.steps)
-      record.at("steps").fail(tessera::message("should be ", origin.asked.steps, ", of --steps"));
+    if (stored.asked.steps > 0 && steps_of_run != stored.asked.steps)
+      record.at("steps").fail(tessera::message("should be ", stored.asked.steps, ", of --steps"));
     if (found.from->state().at("step").as_integer() > steps_of_run)
       found.from->state().at("step").fail(
           tessera::message("should be at most ", steps_of_run, ", of the run"));
@@ -211,7 +219,7 @@ std::vector<variant> unfinished(run_origin const& origin, std::filesystem::path 
   std::vector<variant> all = variants_of(origin.asked);
   std::erase_if(all, [&](variant const& v) {
     const progress_so_far found = find_progress(origin, v.name, run);
-    return found.from && found.earlier.whole_loss &&
+    return found.from && !found.is_extended(origin.asked) && found.earlier.whole_loss &&
            found.from->state().at("step").as_integer() >= found.earlier.steps;
   });
   return all;
@@ -239,17 +247,19 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
                                         std::filesystem::path const& run, tessera::context& ctx,
                                         tessera::io::folder_lock const& sole_writer, int& ended_by) {
   const std::string folder = (run / v.name).string();
-  auto [from, earlier] = find_progress(origin, v.name, run);
+  auto [from, earlier, planned] = find_progress(origin, v.name, run);
 
   if (!from && origin.asked.branch > 0) {
     const std::string branched = origin_of(run, v);
     from.emplace(branched);
-    earlier = read_record(program_of(*from, branched).at("record"));
+    const auto program = program_of(*from, branched);
+    earlier = read_record(program.at("record"));
+    planned = read_origin(program, branched).asked;
   }
   training_run training(origin, v, text, folder, ctx, sole_writer);
   if (!from && !origin.asked.from.empty()) training.begin_from(train::checkpoint(origin_of(run, v)));
   if (from)
-    training.resume(*from, earlier);
+    training.resume(*from, earlier, planned);
   else
     training.begin();
   from.reset();
@@ -320,6 +330,7 @@ run_folder begun_folder(run_origin const& origin, std::string const& resumed, te
   try {
     if (!s.from.empty() && !std::filesystem::exists(run / "from.json")) write_origins(s, run, ctx);
     require_progress(origin, run);
+    if (!resumed.empty()) write_length(run, s);
   } catch (...) {
     std::error_code ignored;
     if (resumed.empty()) std::filesystem::remove_all(run, ignored);

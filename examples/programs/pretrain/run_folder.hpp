@@ -102,6 +102,19 @@ inline void require_run_folder(settings const& s, std::string const& resumed, do
   require_room(folder, bytes, "the checkpoints of this run need", "make room, or --keep fewer");
 }
 
+inline void write_settings(std::filesystem::path const& folder, settings const& s) {
+  tessera::io::write_atomically((folder / "settings.json").string(),
+                                tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+}
+
+/// Writes the steps and the time of a run that has become longer into its settings.json.
+inline void write_length(std::filesystem::path const& folder, settings const& now) {
+  const std::string path = (folder / "settings.json").string();
+  const settings stored = settings_of_run(tessera::io::read_json(path), path);
+  if (stored.steps != now.steps || stored.time != now.time)
+    write_settings(folder, with_length_of(stored, now));
+}
+
 /// Makes the folder of a new run with its settings.json. Throws as make_empty_folder and folder_lock, and
 /// io_error if the settings cannot be written; then no folder is left.
 inline run_folder make_run_folder(settings const& s) {
@@ -113,8 +126,7 @@ inline run_folder make_run_folder(settings const& s) {
     try {
       if (!is_left_empty(folder))  // another process has just begun a run here, and ended
         refuse_taken(folder);
-      tessera::io::write_atomically((folder / "settings.json").string(),
-                                    tessera::io::to_text(to_json(settings_table(), s), 1) + "\n");
+      write_settings(folder, s);
     } catch (tessera::io_error const&) {
       fs::remove(folder / ".lock", ignored);
       throw;

@@ -16,6 +16,7 @@
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
+#include <tessera/train/schedules.hpp>
 #include <tessera/train/training.hpp>
 
 #include "../common/chosen_policy.hpp"
@@ -45,8 +46,14 @@ struct variant {
 /// Dense is the model of 16x16 blocks that stores them all.
 inline std::vector<variant> variants_of(settings const& s) {
   std::vector<variant> all;
-  if (s.only != "sparse") all.push_back({"dense", 16, 1, s.lr});
-  if (s.only != "dense") all.push_back({"sparse", s.block, s.density, s.sparse_lr});
+  const auto scaled = [&](double lr) {
+    if (s.reference_batch == 0) return lr;
+    return train::scaled_rate(
+        lr, s.reference_batch, s.batch,
+        s.lr_scaling == "linear" ? train::rate_scaling::linear : train::rate_scaling::square_root);
+  };
+  if (s.only != "sparse") all.push_back({"dense", 16, 1, scaled(s.lr)});
+  if (s.only != "dense") all.push_back({"sparse", s.block, s.density, scaled(s.sparse_lr)});
   return all;
 }
 
@@ -146,9 +153,11 @@ struct run_record {
   std::int64_t peak_bytes = 0;         ///< of tensors
   double explored = 0;                 ///< share of the blocks that were ever stored
   std::vector<pattern_point> updates;
-  tessera::io::json history;  ///< of the patterns: train::pattern_history; null if they stay
-  std::int64_t framed = 0;    ///< updates before the last picture of the patterns
-  train::progress reached;    ///< not written: the checkpoint itself has it
+  tessera::io::json history;      ///< of the patterns: train::pattern_history; null if they stay
+  std::int64_t framed = 0;        ///< updates before the last picture of the patterns
+  std::int64_t extended_at = -1;  ///< step after which a longer plan took over; -1: none did
+  double extended_rate = 0;       ///< of the step before
+  train::progress reached;        ///< not written: the checkpoint itself has it
 };
 
 /// How many checkpoints of a model a run keeps at most: the newest ones (in between, after the best
@@ -184,6 +193,8 @@ inline tessera::io::json to_json(run_record const& r) {
                       {"updates", to_json(r.updates)},
                       {"history", r.history},
                       {"framed", r.framed},
+                      {"extended_at", r.extended_at},
+                      {"extended_rate", r.extended_rate},
                       {"whole_loss", r.whole_loss ? json(*r.whole_loss) : json()},
                       {"average_loss", r.average_loss ? json(*r.average_loss) : json()},
                       {"next_right", r.next_right ? json(*r.next_right) : json()}};
@@ -208,6 +219,10 @@ inline run_record read_record(tessera::io::json_place const& at) {
     r.updates = read_pattern_points(at.at("updates"));
     r.history = at.at("history").value();
     r.framed = at.at("framed").as_integer();
+  }
+  if (at.contains("extended_at")) {
+    r.extended_at = at.at("extended_at").as_integer();
+    r.extended_rate = at.at("extended_rate").as_number();
   }
   if (at.contains("whole_loss") && !at.at("whole_loss").value().is_null())
     r.whole_loss = at.at("whole_loss").as_number();

@@ -49,6 +49,9 @@ struct settings {
   std::uint64_t until_tokens = 0;
   int batch = 8;
   double lr = 1e-3, sparse_lr = 0, final_lr = 0.1, warmup = 0.05;
+  int reference_batch = 0;
+  std::string lr_scaling = "sqrt";
+  std::uint64_t warmup_tokens = 0;
   std::string optimizer = "adamw", bias_correction = "on";
   double momentum = 0.9, trust_coefficient = 0.001, weight_decay = 0.1, clip = 1, mask_share = 0.15;
   std::string average = "none";
@@ -180,6 +183,14 @@ inline option_table<settings> const& settings_table() {
          "--optimizer schedule-free unless said otherwise"},
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
+        {"warmup-tokens", &s::warmup_tokens, "[0, 9e18]",
+         "tokens shown while the learning rate rises, in place of --warmup; 0: --warmup says when"},
+        {"reference-batch", &s::reference_batch, "[0, 65536]",
+         "the --batch for which --lr and --sparse-lr are good; with another one they are scaled, by "
+         "--lr-scaling; 0: they are as they are"},
+        {"lr-scaling", &s::lr_scaling, "linear|sqrt",
+         "how learning rates follow --batch ÷ --reference-batch: in proportion, for SGD (Goyal et al. 2017), "
+         "or with its root, for Adam (Malladi et al. 2022)"},
         {"optimizer", &s::optimizer, "adamw|adamw-8bit|adam-mini|schedule-free|sgd|lion|lars|lamb",
          "AdamW (Loshchilov, Hutter 2019); with moments in 8 bits (after Dettmers et al. 2022); with a "
          "second "
@@ -364,6 +375,12 @@ inline settings stored_settings(tessera::io::json const& object, std::string con
       refuse(given.where, "is no setting; say --" + given.name + " in the command");
     assign(row, s, given);
   }
+  return s;
+}
+
+/// Settings with the steps and the time of others, by which a run may be longer than it was planned.
+inline settings with_length_of(settings s, settings const& other) {
+  s.steps = other.steps, s.time = other.time;
   return s;
 }
 

@@ -91,8 +91,8 @@ class training_run final : public train::program {
     }
     tessera::tensor_memory::reset_peak();
   }
-  /// Goes on from a checkpoint.
-  void resume(train::checkpoint const& from, run_record record) {
+  /// Goes on from a checkpoint of a run with other --steps or --time, if they are others now.
+  void resume(train::checkpoint const& from, run_record record, settings const& planned) {
     record_ = std::move(record);
     training_->policy = evolves() ? patterns(record_.steps) : chosen_policy{};
     train::resume(*training_, from);
@@ -100,6 +100,7 @@ class training_run final : public train::program {
     if (!record_.history.is_null())
       history_ = train::pattern_history::from_json(tessera::io::json_place(record_.history), stored_now());
     if (!record_.points.empty()) write_logs();  // without the evaluations after the checkpoint
+    if (planned.steps != asked().steps || planned.time != asked().time) extend(planned);
   }
 
   /// The first signal ends it with a checkpoint. Before and after it, a signal ends the program at once, and
@@ -189,6 +190,17 @@ class training_run final : public train::program {
 
  private:
   settings const& asked() const { return origin_.asked; }
+  /// From now on the run is the rest of one that was planned for the asked steps or time.
+  void extend(settings const& planned) {
+    const std::int64_t now = training_->progress.step;
+    const double before = now > 0 ? rates().rate(now - 1) : 0,
+                 longer = asked().steps > 0 ? double(asked().steps) / double(record_.steps)
+                                            : asked().time / planned.time;
+    record_.evaluations = std::max(1, int(std::lround(record_.evaluations * longer)));
+    record_.steps = std::max<std::int64_t>(now + 1, std::llround(double(record_.steps) * longer));
+    record_.extended_at = now, record_.extended_rate = before;
+    record_.whole_loss.reset(), record_.average_loss.reset(), record_.next_right.reset();
+  }
   std::unique_ptr<train::any_model> new_model() const {
     tessera::tensor_memory::reset_peak();
     return make_model(first_description_of(asked(), variant_, text_.symbols.size()));
@@ -345,9 +357,20 @@ class training_run final : public train::program {
     return updates;
   }
 
-  train::warmed_up<chosen_decay> rates() const {
-    const auto warmup = static_cast<std::int64_t>(asked().warmup * static_cast<double>(record_.steps));
-    const std::int64_t rest = std::max<std::int64_t>(1, record_.steps - warmup);
+  std::int64_t warmup() const {
+    settings const& s = asked();
+    if (s.warmup_tokens > 0)
+      return std::min(record_.steps, tessera::ceil_div(static_cast<std::int64_t>(s.warmup_tokens),
+                                                       std::int64_t{s.batch} * s.context));
+    return static_cast<std::int64_t>(s.warmup * static_cast<double>(record_.steps));
+  }
+  train::extended<train::warmed_up<chosen_decay>> rates() const {
+    const std::int64_t added = record_.steps - record_.extended_at;
+    if (record_.extended_at < 0) return {0, 0, 0, planned_rates()};
+    return {record_.extended_at, std::min(warmup(), added / 2), record_.extended_rate, planned_rates()};
+  }
+  train::warmed_up<chosen_decay> planned_rates() const {
+    const std::int64_t warmup = this->warmup(), rest = std::max<std::int64_t>(1, record_.steps - warmup);
     const double highest = variant_.lr, lowest = highest * asked().final_lr;
     if (asked().decay == "linear") return {warmup, {train::linear{highest, lowest, rest}}};
     if (asked().decay == "wsd") return {warmup, {train::stable_decay{highest, lowest, rest}}};

@@ -32,7 +32,41 @@ struct program {
   double now() { return steady_clock()(); }
 };
 
+/// A schedule over the tokens that were trained on, in place of steps: run_training(ctx, t, …,
+/// by_tokens{warmed_up<cosine>{…}}, …), whose `steps` and `warmup` are then tokens.
+template <schedule Schedule> struct by_tokens {
+  Schedule over;
+  double rate(progress const& now) const { return over.rate(now.tokens); }
+};
+template <schedule Schedule> by_tokens(Schedule) -> by_tokens<Schedule>;
+
+/// The learning rate as a function of how far a training is.
+template <class Schedule>
+concept schedule_of_progress = requires(Schedule const& s, progress const& now) {
+  { s.rate(now) } -> std::same_as<double>;
+};
+
 namespace detail {
+
+template <class Schedule> double rate_at(Schedule const& rates, progress const& now) {
+  if constexpr (schedule_of_progress<Schedule>)
+    return rates.rate(now);
+  else
+    return rates.rate(now.step);
+}
+
+/// Throws option_error if a rate, of a thousand steps between the next one and the last, is none.
+template <class Schedule> void require_rates(Schedule const& rates, progress const& now, std::int64_t steps) {
+  if constexpr (schedule_of_progress<Schedule>)
+    return require_rate(now.step, rates.rate(now));
+  else {
+    constexpr std::int64_t looks = 1000;
+    for (std::int64_t i = 0, rest = steps - 1 - now.step; i <= looks; ++i) {
+      const std::int64_t step = now.step + rest / looks * i + rest % looks * i / looks;
+      require_rate(step, rates.rate(step));
+    }
+  }
+}
 
 template <class Program> constexpr void require_program() {
   static_assert(std::derived_from<Program, program>,
@@ -66,8 +100,10 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 /// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing. Throws
 /// option_error before the first step if there are no steps, the next update of the patterns is impossible,
 /// or a learning rate, of a thousand steps all over the run, is negative or no number.
+///   rates   a schedule over steps or, as by_tokens, over the progress of the training
 ///   hooks   additions to the training step: train::step_hook
-template <class Training, schedule Schedule, class Program, class... Hooks>
+template <class Training, class Schedule, class Program, class... Hooks>
+  requires(schedule<Schedule> || schedule_of_progress<Schedule>)
 stop_reason run_training(context& ctx, Training& t, loop_settings const& settings, Schedule const& rates,
                          Program& program, Hooks&&... hooks) {
   detail::require_program<Program>();
@@ -80,11 +116,7 @@ stop_reason run_training(context& ctx, Training& t, loop_settings const& setting
   if (settings.steps < 1)
     throw option_error(message("[train] steps is ", settings.steps,
                                ": it must be the number of steps of the whole run, at least 1"));
-  constexpr std::int64_t looks = 1000;
-  for (std::int64_t i = 0, rest = settings.steps - 1 - p.step; i <= looks && !ended(); ++i) {
-    const std::int64_t step = p.step + rest / looks * i + rest % looks * i / looks;
-    detail::require_rate(step, rates.rate(step));
-  }
+  if (!ended()) detail::require_rates(rates, p, settings.steps);
   for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
     if (t.policy.due(done)) {
       require_possible(t.policy, done, t.model, t.groups);
@@ -93,7 +125,7 @@ stop_reason run_training(context& ctx, Training& t, loop_settings const& setting
   while (!ended()) {
     const double start = program.now();
     const step_report report = train_step(
-        ctx, t, {rates.rate(p.step), settings.clip, settings.micro_batches},
+        ctx, t, {detail::rate_at(rates, p), settings.clip, settings.micro_batches},
         [&](int i) { return program.accumulate(p.step, i); }, hooks...);
     p.seconds += program.now() - start;
     program.stepped(report);

@@ -85,7 +85,34 @@ template <schedule After> struct warmed_up {
   }
 };
 
-static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>> &&
-              schedule<warmed_up<stable_decay>> && schedule<warmed_up<inverse_power>>);
+/// A run that goes on beyond its planned end: the rate rises linearly, within `warmup` steps after step
+/// `begins`, from the last one of the first plan to that of the second, which is for all steps (re-warming:
+/// Ibrahim et al. 2024, "Simple and Scalable Strategies to Continually Pre-train Large Language Models").
+template <schedule Plan> struct extended {
+  std::int64_t begins, warmup;
+  double before;  // the last rate of the first plan
+  Plan plan;
+  double rate(std::int64_t step) const {
+    if (step < begins) return before;
+    if (step >= begins + warmup) return plan.rate(step);
+    const double share = static_cast<double>(step - begins + 1) / static_cast<double>(warmup + 1);
+    return before + (plan.rate(begins + warmup) - before) * share;
+  }
+};
+
+/// How a learning rate that is good for one batch becomes one for another.
+enum class rate_scaling {
+  linear,       // in proportion (Goyal et al. 2017, "Accurate, Large Minibatch SGD"): SGD
+  square_root,  // with the root (Krizhevsky 2014, "One weird trick"; Malladi et al. 2022): Adam
+};
+
+/// `rate` for batches of `batch`, where it is good for `reference` sequences.
+inline double scaled_rate(double rate, double reference, double batch, rate_scaling by) {
+  return rate * (by == rate_scaling::linear ? batch / reference : std::sqrt(batch / reference));
+}
+
+static_assert(schedule<constant> && schedule<extended<warmed_up<linear>>> && schedule<warmed_up<linear>> &&
+              schedule<warmed_up<cosine>> && schedule<warmed_up<stable_decay>> &&
+              schedule<warmed_up<inverse_power>>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
