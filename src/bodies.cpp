@@ -75,6 +75,7 @@
 #include <tessera/train/sparsity/evolve.hpp>
 #include <tessera/train/sparsity/explored_blocks.hpp>
 #include <tessera/train/sparsity/policies/gradual_pruning.hpp>
+#include <tessera/train/sparsity/policies/granet.hpp>
 #include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/policies/sparse_momentum.hpp>
 #include <tessera/train/sparsity/policy.hpp>

@@ -19,7 +19,8 @@ constexpr const char* quick =
 TEST_CASE("mnist: with every policy a sparse network learns, and the result is a line of a file") {
   const scratch_folder here;
   const std::string file = here / "results.jsonl";
-  for (std::string const policy : {"static", "magnitude", "set", "snfs", "rigl", "itop", "deep-r"}) {
+  for (std::string const policy :
+       {"static", "magnitude", "set", "snfs", "rigl", "itop", "deep-r", "granet"}) {
     const std::string updates = policy == "static" ? "" : " --updates 4";
     const auto [code, text] = shell(quick + ("--policy " + policy + updates + " --json " + file));
     INFO(text);
@@ -41,7 +42,7 @@ TEST_CASE("mnist: with every policy a sparse network learns, and the result is a
     CHECK(result.at("settings").at("decay").as_string() ==
           (policy == "set" || policy == "deep-r" ? "constant" : "cosine"));
   }
-  CHECK(count == 7);
+  CHECK(count == 8);
 }
 
 TEST_CASE("mnist: with Top-KAST and edge-popup a network learns that computes with a part of its blocks") {
@@ -132,7 +133,8 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--density 0.00001 --hidden 30", "keeps none of the 23520 blocks of 30 x 784 weights");
   refused("--policy dense --density 0.2", "[--density] has no meaning with --policy dense");
   refused("--policy best",
-          "[--policy] 'best' is not one of dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|top-kast|"
+          "[--policy] 'best' is not one of "
+          "dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|granet|top-kast|"
           "edge-popup");
   refused("--policy top-kast --stored 0.05", "[--stored] must be greater than --density");
   refused("--policy edge-popup --density 0.3 --stored 0.3", "[--stored] must be greater than --density");
@@ -144,10 +146,13 @@ TEST_CASE("mnist: settings that make no sense are refused") {
   refused("--batch 3001",
           "[--batch] 3001 examples of a step are more than the 3000 to learn from; at most 3000");
   refused("--policy set --density 1", "[--density] 1 leaves no block to --policy set");
+  refused("--policy granet --initial-density 0.05", "[--initial-density] must not be less than --density");
 }
 
 TEST_CASE("mnist: options that would change nothing are refused, even if they say the default") {
   for (std::string const options : {"last sparse --policy gradual",
+                                    "last sparse --policy granet",
+                                    "initial-density 0.5 --policy rigl",
                                     "densities uniform --policy gradual",
                                     "initial random --policy gradual",
                                     "fraction 0.5 --policy gradual",

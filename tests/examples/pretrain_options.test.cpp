@@ -117,7 +117,7 @@ TEST_CASE("options: sizes that do not go together are refused with sizes that do
 }
 
 TEST_CASE("options: a policy is refused where patterns do not change") {
-  for (const char* policy : {"magnitude", "set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
+  for (const char* policy : {"magnitude", "set", "rigl", "itop", "snfs", "deep-r", "gradual", "granet"}) {
     const std::string said = std::string("--policy=") + policy;
     CHECK(new_settings({said}).policy == policy);
     CHECK(refusal_of({said}) == "");
@@ -193,10 +193,43 @@ TEST_CASE("options: a policy is refused where patterns do not change") {
   CHECK(chosen.falls == train::fraction_decay::linear);
   CHECK(chosen.interval == 10);
   CHECK(refusal_of({"--policy=random"}) ==
-        "[--policy] 'random' is not one of magnitude|set|rigl|itop|snfs|deep-r|gradual");
+        "[--policy] 'random' is not one of magnitude|set|rigl|itop|snfs|deep-r|gradual|granet");
   for (const char* policy :
        {"magnitude", "set", "rigl", "snfs", "deep-r"})  // they replace all that are absent
     CHECK(refusal_of({std::string("--policy=") + policy, "--density=0.8"}) == "");
+}
+
+TEST_CASE("options: a model whose density falls begins with more blocks, and is told so where it matters") {
+  const settings s = new_settings({"--policy=granet", "--density=0.1", "--prune-fraction=0.4"});
+  const auto by = std::get<train::granet>(policy_of(s, 1000).chosen);
+  CHECK(by.interval == 100);
+  CHECK(by.end == 500);
+  CHECK(by.steps == 1000);
+  CHECK(by.initial == 0.5);
+  CHECK(by.density == 0.1);
+  CHECK(by.fraction == 0.4);
+  CHECK_NOTHROW(by.check());
+  CHECK_NOTHROW(policy_of(s, 1).check());  // as steps are timed
+  const variant sparse{"sparse", 16, 0.1, 1}, dense{"dense", 16, 1, 1};
+  CHECK(first_description_of(s, sparse, 9).shape.density == 0.5);
+  CHECK(first_description_of(s, dense, 9).shape.density == 1);
+  CHECK(description_of(s, sparse, 9).shape.density == 0.1);
+  CHECK(std::abs(mean_density(s) - (0.1 + 0.4 * 0.5 / 4)) < 1e-15);
+  CHECK(s.sparse_lr == train::suggested_rate(s.lr, 0.5));
+  CHECK(new_settings({"--policy=granet", "--initial-density=1"}).sparse_lr == 1e-3);
+  CHECK(std::abs(mean_density(new_settings({"--policy=gradual"})) - (0.1 + 0.9 * 0.75 / 4)) < 1e-15);
+  CHECK(mean_density(new_settings({"--policy=rigl"})) == 0.1);
+  CHECK(refusal_of({"--policy=granet", "--initial-density=0.05"}) ==
+        "[--initial-density] 0.05 is less than --density 0.1, to which it falls; say more");
+  CHECK(refusal_of({"--policy=rigl", "--initial-density=0.5"}) ==
+        "[--initial-density] has no meaning with --policy rigl; say --policy granet");
+  CHECK(refusal_of({"--initial-density=0.5", "--only=dense"}) ==
+        "[--initial-density] has no meaning with --only dense, which trains no sparse model; leave one of "
+        "them out");
+  CHECK(refusal_of({"--policy=granet", "--densities=erdos-renyi"}) ==
+        "[--densities] has no meaning with --policy granet; leave it out");
+  CHECK(refusal_of({"--policy=granet", "--initial-pattern=snip"}) ==
+        "[--initial-pattern] snip has no meaning with --policy granet, which begins with more blocks");
 }
 
 TEST_CASE("options: an initial pattern is refused where it has no meaning") {

@@ -124,7 +124,7 @@ TEST_CASE(
 
 TEST_CASE("pretrain: with every policy and optimizer a run that was ended and resumed has the same bits") {
   const workplace here;
-  for (const std::string policy : {"set", "rigl", "itop", "snfs", "deep-r", "gradual"}) {
+  for (const std::string policy : {"set", "rigl", "itop", "snfs", "deep-r", "gradual", "granet"}) {
     const std::string options = "--only sparse --policy " + policy +
                                 (policy == "set"       ? " --optimizer sgd --momentum 0.8 --grace 1"
                                  : policy == "rigl"    ? " --optimizer lion"

@@ -19,6 +19,7 @@
 #include <tessera/train/optimizers/sgd.hpp>
 #include <tessera/train/sparsity/policies/deep_rewiring.hpp>
 #include <tessera/train/sparsity/policies/gradual_pruning.hpp>
+#include <tessera/train/sparsity/policies/granet.hpp>
 #include <tessera/train/sparsity/policies/rigl.hpp>
 #include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/policies/sparse_momentum.hpp>
@@ -251,6 +252,7 @@ TEST_CASE("architecture: every setting of an optimizer and of a policy is compar
   check_settings(train::adamw{}, train::sparse_evolutionary_training{.interval = 2, .steps = 9});
   check_settings(train::adamw{}, train::deep_rewiring{.interval = 2, .steps = 9});
   check_settings(train::adamw{}, train::gradual_pruning{.interval = 2, .begin = 1, .end = 9});
+  check_settings(train::adamw{}, train::granet{.interval = 2, .begin = 1, .end = 8, .steps = 9});
 }
 
 TEST_CASE("architecture: another optimizer, policy, dropout or group of parameters is refused by name") {

@@ -11,6 +11,7 @@
 #include <tessera/train/sparsity/policies/deep_rewiring.hpp>
 #include <tessera/train/sparsity/policies/evolving_pattern.hpp>
 #include <tessera/train/sparsity/policies/gradual_pruning.hpp>
+#include <tessera/train/sparsity/policies/granet.hpp>
 #include <tessera/train/sparsity/policies/rigl.hpp>
 #include <tessera/train/sparsity/policies/sparse_evolutionary_training.hpp>
 #include <tessera/train/sparsity/policies/sparse_momentum.hpp>
@@ -24,7 +25,7 @@ namespace train = tessera::train;
 /// The policy that a run has chosen, as one: a model is compiled for this type alone.
 struct chosen_policy {
   std::variant<train::evolving_pattern, train::sparse_evolutionary_training, train::rigl,
-               train::gradual_pruning, train::sparse_momentum, train::deep_rewiring>
+               train::gradual_pruning, train::sparse_momentum, train::deep_rewiring, train::granet>
       chosen;
 
   static void parts(auto& each, auto const& of) {
@@ -67,6 +68,7 @@ struct chosen_policy {
   template <class T> T growth_score(std::span<T const> gradient) const {
     if (auto const* averaging = std::get_if<train::sparse_momentum>(&chosen))
       return averaging->growth_score(gradient);
+    if (auto const* pruning = std::get_if<train::granet>(&chosen)) return pruning->growth_score(gradient);
     return std::get<train::rigl>(chosen).growth_score(gradient);
   }
   std::optional<double> average_share(std::int64_t done) const {

@@ -119,6 +119,14 @@ programs::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
                         .fraction = s.fraction,
                         .until = s.policy == "itop" ? 1 : train::rigl().until,
                         .falls = falls}};
+  if (s.policy == "granet")
+    return {train::granet{.interval = interval,
+                          .end = std::max<std::int64_t>(1, steps / 2),
+                          .steps = steps,
+                          .initial = s.initial_density,
+                          .density = s.density,
+                          .fraction = s.fraction,
+                          .falls = falls}};
   if (s.policy == "deep-r")
     return {
         train::deep_rewiring{.interval = interval, .steps = steps, .fraction = s.fraction, .seed = s.seed}};
@@ -127,6 +135,8 @@ programs::chosen_policy policy_of(settings const& s, std::int64_t steps_of_epoch
         .interval = interval, .end = std::max<std::int64_t>(1, steps * 3 / 4), .density = s.density}};
   return {};
 }
+
+bool falls_to_density(settings const& s) { return s.policy == "gradual" || s.policy == "granet"; }
 
 bool begins_dense(settings const& s) {
   return s.policy == "dense" || s.policy == "gradual" || s.initial != "random" || s.tickets > 0;
@@ -137,7 +147,7 @@ template <class Block> network<Block> initial_network(settings const& s) {
   std::int64_t features = digits::pixels;
   const auto layer = [&](nn::parameter_name const& name, std::int64_t out, double density) {
     const double blocks = std::ceil(double(out) / Block::rows) * std::ceil(double(features) / Block::cols);
-    const double kept = s.policy == "gradual" || shows_part(s) ? s.density : density;
+    const double kept = falls_to_density(s) || shows_part(s) ? s.density : density;
     if (kept * blocks < 0.5)
       programs::refuse("--density", message(kept, " keeps none of the ", blocks, " blocks of ", out, " x ",
                                             features, " weights; ", 1 / blocks, " keeps one"));

@@ -21,6 +21,7 @@ struct settings {
   std::string densities = "uniform", last = "sparse", initial = "random", pixels = "rows";
 
   std::string policy = "snfs", decay = "cosine";
+  double initial_density = 0.5;
   double fraction = 0.5, stored = 0;
   int updates = 1;
 
@@ -57,16 +58,20 @@ inline programs::option_table<settings> const& table() {
          "(Lee "
          "et al. 2019), GraSP (Wang et al. 2020) or SynFlow (Tanaka et al. 2020), which share out the "
          "density"},
-        {"policy", &s::policy, "dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|top-kast|edge-popup",
+        {"policy", &s::policy,
+         "dense|static|magnitude|set|snfs|rigl|itop|deep-r|gradual|granet|top-kast|edge-popup",
          "no sparsity; the first pattern is kept; blocks of least norm give way to random ones (Dietrich et "
          "al. "
          "2021); SET (Mocanu et al. 2018); sparse momentum (Dettmers, Zettlemoyer 2019); RigL (Evci et al. "
          "2020), and with updates until the end (Liu et al. 2021); in the style of Deep R (Bellec et al. "
-         "2018); from dense to sparse (Zhu, Gupta 2017); the "
+         "2018); from dense to sparse (Zhu, Gupta 2017); the same from --initial-density, with growth by "
+         "gradients (GraNet, Liu et al. 2021); the "
          "largest of more blocks that are trained (Top-KAST, Jayakumar et al. 2020); those of random weights "
          "whose trained scores are greatest (Ramanujan et al. 2020)"},
         {"fraction", &s::fraction, "[0, 1]",
          "share of the blocks that the first update replaces; 0.3 in the papers of set and rigl"},
+        {"initial-density", &s::initial_density, "(0, 1]",
+         "share of the blocks with which granet begins; it falls to --density until half of the run"},
         {"decay", &s::decay, "cosine|linear|constant",
          "of this share; without this option that of set and deep-r stays"},
         {"updates", &s::updates, "[1, 1000]", "in an epoch"},
@@ -111,6 +116,7 @@ inline bool shows_part(settings const& s) { return s.policy == "top-kast" || s.p
 
 /// The share of the blocks that the first network stores.
 inline double stored_share(settings const& s) {
+  if (s.policy == "granet") return s.initial_density;
   if (!shows_part(s)) return s.density;
   if (s.stored > 0) return s.stored;
   return s.policy == "top-kast" ? std::min(1.0, 2 * s.density) : 1;
@@ -127,7 +133,8 @@ inline void require_effect(settings const& s, std::vector<programs::given_option
     refuse_said(all, "has no meaning with " + where + "; leave it out");
   };
   if (s.tickets > 0)
-    without_meaning({"policy", "density", "densities", "last", "initial", "fraction", "decay", "updates"},
+    without_meaning({"policy", "density", "densities", "last", "initial", "initial-density", "fraction",
+                     "decay", "updates"},
                     "--tickets, which begins dense and prunes after each round");
   else
     refuse_said({"rewind", "reinitialise", "ticket-share", "ticket-scope"},
@@ -137,9 +144,12 @@ inline void require_effect(settings const& s, std::vector<programs::given_option
   if (s.policy == "dense")
     without_meaning({"block", "density", "densities", "last", "initial", "pixels"}, policy);
   if (s.policy == "dense" || s.policy == "static") without_meaning({"fraction", "decay", "updates"}, policy);
-  if (s.policy == "gradual")
+  if (s.policy == "gradual" || s.policy == "granet")
     without_meaning({"densities", "last", "initial"}, policy + ", which prunes all matrices while it trains");
   if (s.policy == "gradual") without_meaning({"fraction", "decay"}, policy);
+  if (s.policy != "granet") without_meaning({"initial-density"}, policy);
+  if (s.policy == "granet" && s.initial_density < s.density)
+    programs::refuse("--initial-density", "must not be less than --density, to which it falls; say more");
   if (s.policy == "deep-r") without_meaning({"decay"}, policy);
   if (!shows_part(s)) without_meaning({"stored"}, policy);
   if (shows_part(s))

@@ -59,7 +59,7 @@ inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of
   double bytes = 0, written = 0;
   for (variant const& v : of) {
     const nn::model_size size =
-        size_of(begins_dense(s) ? first_description_of(s, v, symbols) : description_of(s, v, symbols));
+        size_of(density_falls(s) ? first_description_of(s, v, symbols) : description_of(s, v, symbols));
     const double first = double(size.weight_bytes()) + state_bytes(s, size);
     const auto [kept, one] = run.empty() ? checkpoints_to_come{most_checkpoints(s) * first, first}
                                          : bytes_to_come(run + "/" + v.name, most_checkpoints(s), first);
@@ -68,6 +68,21 @@ inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of
     if (run.empty() && s.densify) bytes += double(size.weight_bytes());  // with which it begins
   }
   return bytes + written;
+}
+
+/// What a row of the table of --dry-run shows.
+inline std::vector<table_row> forecast_rows() {
+  return {{"parameters, were it dense"},
+          {"live parameters"},
+          {"multiply-adds per token"},
+          {"FLOPs of a step"},
+          {"bytes of weights"},
+          {"  gradients and optimizer"},
+          {"  activations"},
+          {"  all"},
+          {"steps, about"},
+          {"time of evaluations, about"},
+          {"expected time, about"}};
 }
 
 /// The table of --dry-run.
@@ -81,22 +96,16 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
   table t{{""}, {}};
   const validation sample(windows_of(s, text.validation, text.validation_ends, text.symbols),
                           validation::sample_tokens);
-  std::vector<table_row> rows(11);
-  const char* const names[] = {"parameters, were it dense",
-                               "live parameters",
-                               "multiply-adds per token",
-                               "FLOPs of a step",
-                               "bytes of weights",
-                               "  gradients and optimizer",
-                               "  activations",
-                               "  all",
-                               "steps, about",
-                               "time of evaluations, about",
-                               "expected time, about"};
-  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(names[i]);
+  std::vector<table_row> rows = forecast_rows();
   for (variant const& v : variants_of(s)) {
     const nn::model_size size = size_of(description_of(s, v, symbols));
-    const double step = step_flops(s, size, symbols) / (speed * (v.density < 1 ? sparse_share : dense_share));
+    const bool falls = v.density < 1 && density_falls(s);
+    variant shown = v;  // in a step of the mean density
+    if (falls) shown.density = mean_density(s);
+    const nn::model_size of_step = size_of(description_of(s, shown, symbols)),
+                         of_bytes = falls ? size_of(first_description_of(s, v, symbols)) : size;
+    const double flops = step_flops(s, of_step, symbols);
+    const double step = flops / (speed * (v.density < 1 ? sparse_share : dense_share));
     // A forward pass is a third of a step; evaluations of the sample, and of the whole text once.
     const seconds of_token(step / 3 / double(tokens)), of_sample = of_token * double(sample.tokens());
     const double planned = s.steps > 0 ? 12 : validation::evaluations(s.time, of_sample);
@@ -112,11 +121,11 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
     const std::string cells[] = {quantity(double(size.parameters)),
                                  quantity(double(size.live_parameters)),
                                  quantity(double(size.multiply_adds)),
-                                 quantity(step_flops(s, size, symbols)),
-                                 bytes(size.weight_bytes()),
-                                 bytes(double(size.gradient_bytes()) + state_bytes(s, size)),
-                                 bytes(size.saved_bytes(tokens) + size.room_bytes(tokens)),
-                                 bytes(training_bytes(s, size)),
+                                 quantity(flops),
+                                 bytes(of_bytes.weight_bytes()),
+                                 bytes(double(of_bytes.gradient_bytes()) + state_bytes(s, of_bytes)),
+                                 bytes(of_bytes.saved_bytes(tokens) + of_bytes.room_bytes(tokens)),
+                                 bytes(training_bytes(s, of_bytes)),
                                  quantity(steps),
                                  duration_text(evaluation(steps)),
                                  duration_text(seconds(steps * step) + evaluation(steps))};
@@ -127,8 +136,9 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
   // Layers that multiply in 8 bits have other products, and all else, in float.
   const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
   const std::string element = in_8_bits ? "float" : s.precision;
-  return aligned(t) + "\nTimes from the " + quantity(speed) + "FLOP/s that a dense product in " + element +
-         " reaches here.\n";
+  const std::string falling = "Bytes of the first step; FLOPs and time at the mean density of the run.\n";
+  return aligned(t) + "\n" + (s.only != "dense" && density_falls(s) ? falling : "") + "Times from the " +
+         quantity(speed) + "FLOP/s that a dense product in " + element + " reaches here.\n";
 }
 
 }  // namespace pretrain

@@ -115,8 +115,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   const auto refuse_if_said = [&](const char* name, std::string const& where, std::string const& advice) {
     if (says(name)) refuse("--" + std::string(name), "has no meaning with " + where + "; " + advice);
   };
-  for (const char* name : {"policy", "frames", "period", "newborn", "newborn-warmup", "newborn-values",
-                           "grace", "prune-score", "prune-fraction", "prune-decay", "block-norm"}) {
+  for (const char* name :
+       {"policy", "initial-density", "frames", "period", "newborn", "newborn-warmup", "newborn-values",
+        "grace", "prune-score", "prune-fraction", "prune-decay", "block-norm"}) {
     const char* const where = s.only == "dense"  ? "--only dense, which trains no sparse model"
                               : s.density == 1   ? "--density 1, which leaves no block to grow"
                               : s.static_pattern ? "--static, which keeps the first pattern"
@@ -144,7 +145,9 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   if (s.policy == "gradual")
     meaningless = {"prune-decay",    "prune-fraction", "grace",       "newborn",
                    "newborn-warmup", "newborn-values", "prune-score", "period"};
+  if (s.policy == "granet") meaningless = {"densities"};
   for (const char* name : meaningless) refuse_if_said(name, "--policy " + s.policy, "leave it out");
+  if (s.policy != "granet") refuse_if_said("initial-density", "--policy " + s.policy, "say --policy granet");
   if (s.optimizer != "adamw")
     for (const char* name : {"newborn", "newborn-warmup"})
       refuse_if_said(name,

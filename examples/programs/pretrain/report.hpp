@@ -124,7 +124,7 @@ inline table comparison(settings const& s, std::vector<run_record> const& runs, 
     add_loss(time_text(at_time), [&](run_record const& r) { return loss_at(r.points, time, at_time); });
     add_loss(quantity(at_tokens) + " tokens",
              [&](run_record const& r) { return loss_at(r.points, tokens, at_tokens); });
-    if (!begins_dense(s)) {  // whose steps do not take the same FLOPs
+    if (!density_falls(s)) {  // whose steps do not take the same FLOPs
       const int symbols = text.symbols.size();
       const flop_costs costs = flop_costs_of(runs[0], step_flops(s, size(runs[0]), symbols), runs[1],
                                              step_flops(s, size(runs[1]), symbols));
@@ -184,7 +184,7 @@ inline std::string report(settings const& s, std::vector<run_record> const& runs
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
         "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
-  if (runs.size() > 1 && !begins_dense(s))
+  if (runs.size() > 1 && !density_falls(s))
     all +=
         "A sparse model takes less time to a loss if its ε is below the critical one, which is the FLOPs of\n"
         "the dense model to the least loss that both reached, ÷ those of the sparse one (Dietrich et al. "

@@ -88,7 +88,7 @@ inline model_description description_of(settings const& s, variant const& v, int
 /// The model that is made at first: a training begins with it, or prunes it before.
 inline model_description first_description_of(settings const& s, variant const& v, int symbols) {
   model_description what = description_of(s, v, symbols);
-  if (begins_dense(s) || s.initial_pattern != "random") what.shape.density = 1;
+  if (v.density < 1) what.shape.density = s.initial_pattern != "random" ? 1 : first_density(s);
   return what;
 }
 
@@ -114,7 +114,8 @@ inline train::turnover turnover_of(settings const& s) {
 }
 
 /// The policy of --policy for a run of `steps` steps, with updates evenly spaced, where blocks grow
-/// --period steps apart at least; updates of RigL and of gradual pruning end after three quarters of the run.
+/// --period steps apart at least; updates of RigL and of gradual pruning end after three quarters of the run,
+/// and the density of GraNet falls until half of it.
 inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   const auto spaced = tessera::ceil_div<std::int64_t>(steps, s.updates + 1);
   const auto interval = s.policy == "gradual" ? spaced : std::max<std::int64_t>(spaced, s.period);
@@ -129,6 +130,15 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
   if (s.policy == "gradual")
     return {
         train::gradual_pruning{interval, 0, tessera::ceil_div<std::int64_t>(3 * steps, 4), s.density, norm}};
+  if (s.policy == "granet")
+    return {train::granet{.interval = interval,
+                          .end = tessera::ceil_div<std::int64_t>(steps, 2),
+                          .steps = steps,
+                          .initial = s.initial_density,
+                          .density = s.density,
+                          .fraction = s.prune_fraction,
+                          .norm = norm,
+                          .falls = falls}};
   if (s.policy == "rigl" || s.policy == "itop")
     return {train::rigl{.interval = interval,
                         .steps = steps,

@@ -35,6 +35,7 @@ struct settings {
   std::string densities = "uniform";
   bool static_pattern = false;
   std::string initial_pattern = "random", policy = "magnitude";
+  double initial_density = 0.5;
   int updates = 80, period = 100;
   double prune_fraction = 0.1;
   std::string block_norm = "l1", prune_decay = "cosine", prune_score = "norm";
@@ -121,22 +122,26 @@ inline option_table<settings> const& settings_table() {
          "model, or those of all matrices that matter most to the first batches (snip: Lee et al. 2019; "
          "grasp: Wang et al. 2020)"},
         {"static", &s::static_pattern, "", "keep the first pattern: no policy"},
-        {"policy", &s::policy, "magnitude|set|rigl|itop|snfs|deep-r|gradual",
+        {"policy", &s::policy, "magnitude|set|rigl|itop|snfs|deep-r|gradual|granet",
          "blocks of least norm give way to random ones (magnitude: Dietrich et al. 2021), of either sign "
          "alike "
          "(set: Mocanu et al. 2018) or against drawn signs (deep-r: Bellec et al. 2018), to those of largest "
          "gradient, until three quarters of the run (rigl: Evci et al. 2020) or until its end (itop: Liu et "
          "al. "
          "2021), or of its average over 30 steps (snfs: Dettmers, Zettlemoyer 2019); or a dense model "
-         "becomes sparse (gradual: Zhu, Gupta 2017)"},
+         "becomes sparse (gradual: Zhu, Gupta 2017), or one of --initial-density sparser, while blocks give "
+         "way "
+         "to those of largest gradient (granet: Liu et al. 2021)"},
+        {"initial-density", &s::initial_density, "(0, 1]",
+         "share of the blocks with which --policy granet begins; it falls to --density until half of the "
+         "run"},
         {"updates", &s::updates, "[0, 1000000]", "pattern updates in a run, at most, evenly spaced"},
         {"period", &s::period, "[1, 1000000]",
          "least steps from a pattern update to the next, in which new blocks grow; 1 if --updates is given "
          "alone"},
         {"prune-fraction", &s::prune_fraction, "(0, 1]",
-         "share of the blocks that an update replaces, at first; 0.5 in the paper of magnitude, 0.3 in those "
-         "of set "
-         "and rigl"},
+         "share of the blocks that an update replaces, at first; 0.5 in the papers of magnitude and granet, "
+         "0.3 in those of set and rigl"},
         {"prune-decay", &s::prune_decay, "cosine|linear|constant",
          "how that share falls to none until the end; with --policy set and deep-r it stays"},
         {"block-norm", &s::block_norm, "l1|l2|max",
@@ -262,9 +267,19 @@ inline option_table<settings> const& settings_table() {
   return table;
 }
 
-/// Whether the sparse model stores all its blocks when training begins.
-inline bool begins_dense(settings const& s) {
-  return s.policy == "gradual" && !s.static_pattern && s.updates > 0;
+/// Whether the sparse model has more blocks when training begins than at its end.
+inline bool density_falls(settings const& s) {
+  return (s.policy == "gradual" || s.policy == "granet") && !s.static_pattern && s.updates > 0;
+}
+/// The share of its blocks that the sparse model stores when training begins.
+inline double first_density(settings const& s) {
+  return !density_falls(s) ? s.density : s.policy == "gradual" ? 1 : s.initial_density;
+}
+
+/// The mean over the run of the share of its blocks: of a cubic a quarter lies above its end.
+inline double mean_density(settings const& s) {
+  const double falling = s.policy == "gradual" ? 0.75 : 0.5;  // share of the run
+  return !density_falls(s) ? s.density : s.density + (first_density(s) - s.density) * falling / 4;
 }
 
 /// The seed of the order of the data, and of dropout.
@@ -319,6 +334,9 @@ inline void check_density(settings const& s) {
       s.density < 1 && std::llround(s.density * largest) >= std::llround(largest))
     refuse("--density", message(s.density, " leaves none of the ", std::int64_t(largest),
                                 " blocks of the largest matrix out; say --only dense"));
+  if (density_falls(s) && first_density(s) < s.density)
+    refuse("--initial-density",
+           message(first_density(s), " is less than --density ", s.density, ", to which it falls; say more"));
 }
 
 /// Throws option_error if no first pattern can be chosen in the way that is asked for.
@@ -328,8 +346,10 @@ inline void check_initial_pattern(settings const& s) {
   const bool in_8_bits = s.precision == "float8" || s.precision == "int8";
   const char* const where = s.only == "dense" || s.density == 1 ? "a dense model"
                             : !s.from.empty()                   ? "--from, which has a pattern"
-                            : begins_dense(s)                   ? "--policy gradual, which begins dense"
-                            : s.densities != "uniform"          ? "--densities, which is of random patterns"
+                            : density_falls(s) && s.policy == "gradual"
+                                ? "--policy gradual, which begins dense"
+                            : density_falls(s)         ? "--policy granet, which begins with more blocks"
+                            : s.densities != "uniform" ? "--densities, which is of random patterns"
                             // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
                             : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
                             : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
@@ -361,9 +381,9 @@ inline void check(settings const& s, int available_threads) {
   check_threads(s.threads, available_threads);
 }
 
-/// The learning rate of the sparse model of a run; one that begins dense begins with the dense rate.
+/// The learning rate of the sparse model of a run, by the density with which it begins.
 inline double suggested_sparse_lr(settings const& s) {
-  return tessera::train::suggested_rate(s.lr, begins_dense(s) ? 1 : s.density);
+  return tessera::train::suggested_rate(s.lr, first_density(s));
 }
 
 /// The settings in a JSON object, on top of the defaults; `document` names it in errors. Commands are none.

@@ -233,7 +233,7 @@ class training_run final : public train::program {
   }
 
   train::model_patterns stored_now() const {
-    return train::patterns_of(model_.network->layer(), begins_dense(asked()));
+    return train::patterns_of(model_.network->layer(), density_falls(asked()));
   }
 
   void patterns_changed(std::int64_t step) {

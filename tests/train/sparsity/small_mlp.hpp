@@ -93,10 +93,10 @@ inline double sum_of_magnitudes(std::span<double const> block) {
   return sum;
 }
 
-/// The pattern `old` without the `count` blocks of least prune score, with the `count` absent ones of
-/// greatest growth score: by sorting all. Scores are by place.
+/// The pattern `old` without the `count` blocks of least prune score, with the `grown` absent ones of
+/// greatest growth score, or `count`: by sorting all. Scores are by place.
 inline pattern expected_pattern(pattern const& old, std::int64_t count, std::vector<double> const& prune,
-                                std::vector<double> const& growth) {
+                                std::vector<double> const& growth, std::int64_t grown = -1) {
   std::vector<std::pair<double, std::int64_t>> stored, absent;
   for (std::int64_t place = 0; place < std::ssize(prune); ++place) {
     const bool is_stored = old.find(int(place / old.block_cols()), int(place % old.block_cols())) >= 0;
@@ -110,7 +110,8 @@ inline pattern expected_pattern(pattern const& old, std::int64_t count, std::vec
   std::vector<char> mask(prune.size());
   for (std::int64_t i = count; i < std::ssize(stored); ++i)
     mask[std::size_t(stored[std::size_t(i)].second)] = 1;
-  for (std::int64_t i = 0; i < count; ++i) mask[std::size_t(absent[std::size_t(i)].second)] = 1;
+  for (std::int64_t i = 0; i < (grown < 0 ? count : grown); ++i)
+    mask[std::size_t(absent[std::size_t(i)].second)] = 1;
   return pattern_from_mask(old.block_rows(), old.block_cols(), mask);
 }
 

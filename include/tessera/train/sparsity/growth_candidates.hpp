@@ -27,7 +27,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
-/// the policy's count. They are found in one backward, whose pass gets the observer:
+/// the policy's growth. They are found in one backward, whose pass gets the observer:
 ///
 ///   candidates.watch(policy, done, model, gradients);
 ///   pass.weight_gradients = candidates.observer();   // none in all other passes
@@ -72,7 +72,7 @@ template <class Policy> class growth_candidates {
                         stored,
                         weight.block_rows(),
                         weight.block_cols(),
-                        policy.count(stored, done),
+                        kept_ ? policy.count(stored, done) : growth(policy, stored, done),
                         average,
                         false,
                         {}});
@@ -151,7 +151,7 @@ template <class Policy> class growth_candidates {
     std::uint64_t number;   // and among all matrices
     pattern stored;
     int block_rows, block_cols;
-    std::int64_t count;
+    std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool seen;
     std::vector<std::int64_t> numbers;

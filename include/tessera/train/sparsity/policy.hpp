@@ -221,20 +221,39 @@ inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end
   return (updates + std::sin(updates * half) * std::cos((updates + 1) * half) / std::sin(half)) / 2;
 }
 
-/// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
-/// as decay_after, and no more than are absent, since a matrix may be nearly dense. The rest of a rounding is
+/// The number of blocks that the update after `done` steps replaces: `fraction` of `blocks`, falling as
+/// decay_after, and no more than are `absent`, since a matrix may be nearly dense. The rest of a rounding is
 /// carried to the next update: of six blocks a tenth is one block at three updates of five, where always one
 /// would tear out a sixth of the matrix each time, and always none would keep its pattern.
 ///   fraction   in [0, 1]
+inline std::int64_t replaced_blocks(std::int64_t blocks, std::int64_t absent, double fraction,
+                                    std::int64_t done, std::int64_t interval, double end,
+                                    fraction_decay how = fraction_decay::cosine) {
+  const auto until = [&](std::int64_t steps) {
+    return std::llround(fraction * static_cast<double>(blocks) * sum_of_decays(steps, interval, end, how));
+  };
+  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0, std::min(blocks, absent));
+}
+/// Of the stored blocks.
 inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
                                     std::int64_t interval, double end,
                                     fraction_decay how = fraction_decay::cosine) {
-  const auto until = [&](std::int64_t steps) {
-    return std::llround(fraction * static_cast<double>(stored.blocks()) *
-                        sum_of_decays(steps, interval, end, how));
-  };
-  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0,
-                                  std::min(stored.blocks(), absent_blocks(stored)));
+  return replaced_blocks(stored.blocks(), absent_blocks(stored), fraction, done, interval, end, how);
+}
+
+/// The density after `done` steps that falls from `initial` to `last` between two steps, as a cubic that ends
+/// flat (Zhu, Gupta 2017, "To prune, or not to prune", equation 1).
+inline double cubic_density(double initial, double last, std::int64_t done, std::int64_t begin,
+                            std::int64_t end) {
+  const double left =
+      1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
+  return last + (initial - last) * left * left * left;
+}
+
+/// The number of blocks of a matrix at a density, at least one.
+inline std::int64_t blocks_of_density(pattern const& stored, double density) {
+  const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
+  return std::max<std::int64_t>(1, std::llround(density * all));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.

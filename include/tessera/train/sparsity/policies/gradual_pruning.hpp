@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,16 +37,10 @@ struct gradual_pruning {
   bool due(std::int64_t done) const {
     return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
   }
-  double density_after(std::int64_t done) const {
-    const double left =
-        1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
-    return density + (1 - density) * left * left * left;
-  }
+  double density_after(std::int64_t done) const { return cubic_density(1, density, done, begin, end); }
   /// The number of blocks to prune; one block stays.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
-    const std::int64_t stay = std::max<std::int64_t>(1, std::llround(density_after(done) * all));
-    return std::max<std::int64_t>(0, stored.blocks() - stay);
+    return std::max<std::int64_t>(0, stored.blocks() - blocks_of_density(stored, density_after(done)));
   }
   std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
   bool prunes_dense() const { return true; }
