@@ -12,6 +12,7 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/nn/presets.hpp>
 
+#include "plan_budget.hpp"
 #include "settings.hpp"
 
 // The settings of a run from the arguments of its command.
@@ -109,6 +110,20 @@ inline settings begun_settings(settings const& asked, std::vector<given_option> 
   return s;
 }
 
+/// Throws option_error unless a plan is left to choose.
+inline void require_plan(settings const& s, std::vector<given_option> const& given) {
+  const auto refuse_said = [&](const char* name, const char* why) {
+    if (is_said(given, name))
+      refuse("--" + std::string(name), "has no meaning with --plan, " + std::string(why) + "; leave it out");
+  };
+  static_cast<void>(plan_budget_of(s.plan));
+  if (s.model == "rnn") refuse("--plan", "has no meaning with --model rnn: its shapes are of transformers");
+  for (const char* name : {"preset", "layers", "hidden", "heads", "steps", "time"})
+    refuse_said(name, "which chooses it");
+  for (const char* name : {"from", "resume"}) refuse_said(name, "which begins with no other run");
+  refuse_said("dry-run", "which trains nothing either");
+}
+
 /// Throws option_error for arguments without meaning beside the other settings.
 inline void require_meaning(settings const& s, std::vector<given_option> const& given) {
   const auto says = [&](const char* name) { return is_said(given, name); };
@@ -186,6 +201,7 @@ inline settings new_settings(string_list const& arguments) {
   const auto is_stated = [&](const char* name) { return is_said(stated, name); };
   assign(settings_table(), s, given);
   require_one_beginning(s, given);
+  if (says("plan")) require_plan(s, given);
   if (says("from") || !s.config.empty()) s = begun_settings(s, given, stated);
   const auto preset =
       std::find_if(stated.begin(), stated.end(), [](given_option const& g) { return g.name == "preset"; });

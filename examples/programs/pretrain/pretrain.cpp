@@ -28,6 +28,7 @@
 #include "../common/options_help.hpp"
 #include "forecast.hpp"
 #include "new_settings.hpp"
+#include "plan.hpp"
 #include "run_folder.hpp"
 #include "sampling.hpp"
 #include "trained_model.hpp"
@@ -356,6 +357,10 @@ int command(string_list const& arguments, std::string const& typed) {
   const token_text text = read_text(s, resumed);
   const run_origin origin{s, text.symbols, text.hash};
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  if (!s.plan.empty()) {
+    print(plan_text(s, text, ctx, typed, read_arguments(settings_table(), arguments)));
+    return 0;
+  }
   if (s.dry_run) print("\n" + forecast(s, text, ctx));
   require_memory(s, text.symbols.size());
   const std::vector<variant> to_train =

@@ -17,6 +17,7 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
 #include <tessera/train/schedules.hpp>
+#include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
 
 #include "../common/chosen_policy.hpp"
@@ -147,6 +148,26 @@ inline chosen_policy policy_of(settings const& s, std::int64_t steps) {
                         .norm = norm,
                         .falls = falls}};
   return {train::evolving_pattern{interval, steps, s.prune_fraction, s.seed, norm, falls}};
+}
+
+/// Whether the pattern of a model changes while it is trained.
+inline bool evolves(settings const& s, variant const& v) {
+  return v.density < 1 && !s.static_pattern && s.updates > 0;
+}
+
+/// How patterns evolve in so few steps that their period would not fit.
+inline chosen_policy patterns_in_few(settings s, std::int64_t steps) {
+  s.period = 1;
+  return policy_of(s, steps);
+}
+
+/// What a run is planned to do, if there is a step for each update.
+inline train::planned_run planned_run_of(settings const& s, variant const& v) {
+  train::planned_run planned{.clip = s.clip, .rate = v.lr, .watched = patterns_in_few(s, 1).watched()};
+  if (!evolves(s, v)) return planned;
+  const chosen_policy policy = patterns_in_few(s, std::int64_t{s.updates} + 1);
+  for (int done = 1; done <= s.updates; ++done) planned.updates += policy.due(done);
+  return planned;
 }
 
 /// How the training of a variant went so far: the data of a checkpoint besides the model.

@@ -67,7 +67,7 @@ struct settings {
   int threads = 0, recompute = 0;
   bool quiet = false, tensorboard = false;
 
-  std::string from, config, resume;
+  std::string from, config, resume, plan;
   int branch = 0;
   bool densify = false;
   bool dry_run = false, help = false;
@@ -255,6 +255,12 @@ inline option_table<settings> const& settings_table() {
         {"dry-run", &s::dry_run, "",
          "print sizes and expected time, say what would keep the run from going to its end, and train "
          "nothing",
+         command},
+        {"plan", &s::plan, "BUDGET",
+         "say which model to train on how many tokens with so many FLOPs, 1e15, or in a time, 10min, by "
+         "measured "
+         "steps, and train nothing: with 20 tokens a parameter, and by the fits of Hoffmann et al. 2022 and "
+         "Besiroglu et al. 2024",
          command},
         {"tensorboard", &s::tensorboard, "",
          "write event files of TensorBoard, too, beside log.csv and log.jsonl of each model", session},

@@ -70,7 +70,7 @@ class training_run final : public train::program {
   void begin() {
     settings const& s = asked();
     if (variant_.density < 1 && s.initial_pattern != "random") {
-      prune(s.initial_pattern, evolves() ? patterns_in_few(std::int64_t{s.updates} + 1) : chosen_policy{});
+      prune(s.initial_pattern, evolves() ? patterns_in_few(s, std::int64_t{s.updates} + 1) : chosen_policy{});
       tessera::tensor_memory::reset_peak();
     }
     record_.steps = s.steps;
@@ -80,9 +80,8 @@ class training_run final : public train::program {
     record_.evaluations = validation::evaluations(s.time, of_sample);
     const seconds evaluating = evaluation_time(s.eval_every > 0 ? 0 : record_.evaluations);
     const seconds left = std::max(s.time - evaluating, s.time / 2);
-    const train::planned_run planned{1, s.clip, variant_.lr, planned_updates(), patterns_in_few(1).watched()};
-    training_->policy = patterns_in_few(1);
-    record_.steps = train::steps_within(left.count(), model_.ctx, *training_, planned,
+    training_->policy = patterns_in_few(s, 1);
+    record_.steps = train::steps_within(left.count(), model_.ctx, *training_, planned_run_of(s, variant_),
                                         [this](int i) { return accumulate(0, i); });
     if (s.eval_every > 0) {  // each step takes its share of an evaluation, too
       const double steps = static_cast<double>(record_.steps),
@@ -338,24 +337,10 @@ class training_run final : public train::program {
     if (asked().eval_every > 0) return asked().eval_every;
     return tessera::ceil_div<std::int64_t>(record_.steps, record_.evaluations);
   }
-  bool evolves() const { return variant_.density < 1 && !asked().static_pattern && asked().updates > 0; }
+  bool evolves() const { return pretrain::evolves(asked(), variant_); }
 
   /// How patterns evolve in a run of `steps` steps.
   chosen_policy patterns(std::int64_t steps) const { return policy_of(asked(), steps); }
-  /// In so few steps that their period would not fit.
-  chosen_policy patterns_in_few(std::int64_t steps) const {
-    settings s = asked();
-    s.period = 1;
-    return policy_of(s, steps);
-  }
-  /// How often they do, if there is a step for each update.
-  std::int64_t planned_updates() const {
-    if (!evolves()) return 0;
-    const chosen_policy policy = patterns_in_few(std::int64_t{asked().updates} + 1);
-    std::int64_t updates = 0;
-    for (int done = 1; done <= asked().updates; ++done) updates += policy.due(done);
-    return updates;
-  }
 
   std::int64_t warmup() const {
     settings const& s = asked();
