@@ -68,6 +68,7 @@
 #include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/optimizers/trust_ratio.hpp>
 #include <tessera/train/parameter_groups.hpp>
+#include <tessera/train/parameterisation.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/save_checkpoint.hpp>
 #include <tessera/train/settings.hpp>

@@ -232,6 +232,30 @@ TEST_CASE("options: a model whose density falls begins with more blocks, and is 
         "[--initial-pattern] snip has no meaning with --policy granet, which begins with more blocks");
 }
 
+TEST_CASE("options: a parameterisation scales by the base, and is refused where its rates are unknown") {
+  const settings s = new_settings({"--parameterisation=supar", "--hidden=512", "--heads=8", "--density=1/8"});
+  CHECK(parameterisation_of(s) == train::parameterisation::sparse_maximal_update);
+  CHECK(s.sparse_lr == s.lr);
+  const variant sparse{"sparse", 16, 0.125, 1}, dense{"dense", 16, 1, 1};
+  CHECK(model_scale_of(s, sparse).width == 2);
+  CHECK(model_scale_of(s, sparse).density == 0.125);
+  CHECK(model_scale_of(s, dense).density == 1);
+  CHECK(model_scale_of(new_settings({"--parameterisation=supar", "--policy=granet"}), sparse).density == 0.5);
+  CHECK(new_settings({"--parameterisation=mup"}).sparse_lr == train::suggested_rate(1e-3, 0.1));
+  CHECK(model_scale_of(new_settings({"--parameterisation=mup", "--base-hidden=96"}), dense).width == 4);
+  CHECK(parameterisation_of(new_settings({})) == train::parameterisation::standard);
+  CHECK(refusal_of({"--base-hidden=64"}) ==
+        "[--base-hidden] has no meaning with --parameterisation standard; say --parameterisation supar");
+  CHECK(refusal_of({"--parameterisation=mup", "--model=bert"}) ==
+        "[--parameterisation] mup has no meaning with --model bert; say --model gpt");
+  CHECK(refusal_of({"--parameterisation=mup", "--optimizer=sgd"}) ==
+        "[--parameterisation] mup has no meaning with --optimizer sgd, whose steps depend on the size of "
+        "gradients");
+  CHECK(refusal_of({"--parameterisation=mup", "--optimizer=lion"}) == "");
+  CHECK(refusal_of({"--parameterisation=supar", "--densities=erdos-renyi"}) ==
+        "[--parameterisation] supar has no meaning with --densities, by which matrices differ");
+}
+
 TEST_CASE("options: an initial pattern is refused where it has no meaning") {
   const std::string said = "--initial-pattern=snip";
   CHECK(refusal_of({said}) == "");

@@ -132,6 +132,7 @@ TEST_CASE("pretrain: with every policy and optimizer a run that was ended and re
                                  : policy == "itop"    ? " --newborn smet --grace 2 --newborn-values 0.3"
                                  : policy == "snfs"    ? " --newborn mean --prune-score momentum"
                                  : policy == "deep-r"  ? " --newborn age"
+                                 : policy == "granet"  ? " --parameterisation supar --base-hidden 16"
                                                        : "");
     CHECK(shell(here.pretrain(policy, options)).code == 0);
     const outcome first = terminate(here.pretrain(policy + "-parts", options + " --checkpoint-every 1"),

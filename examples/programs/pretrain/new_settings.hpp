@@ -12,6 +12,7 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/nn/presets.hpp>
 
+#include "check_settings.hpp"
 #include "plan_budget.hpp"
 #include "settings.hpp"
 
@@ -40,8 +41,9 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
 /// Throws option_error unless a run that begins --from another has its model.
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
-  for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
-                           "densities", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+  for (const char* name :
+       {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density", "densities",
+        "parameterisation", "base-hidden", "level", "vocabulary", "vocabulary-file", "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
@@ -122,6 +124,22 @@ inline void require_plan(settings const& s, std::vector<given_option> const& giv
     refuse_said(name, "which chooses it");
   for (const char* name : {"from", "resume"}) refuse_said(name, "which begins with no other run");
   refuse_said("dry-run", "which trains nothing either");
+}
+
+/// Throws option_error for a parameterisation of which the run knows nothing.
+inline void require_parameterisation(settings const& s, std::vector<given_option> const& given) {
+  const bool standard = s.parameterisation == "standard";
+  if (standard && is_said(given, "base-hidden"))
+    refuse("--base-hidden", "has no meaning with --parameterisation standard; say --parameterisation supar");
+  const auto refuse_with = [&](std::string const& where) {
+    refuse("--parameterisation", s.parameterisation + " has no meaning with " + where);
+  };
+  if (standard) return;
+  if (s.model != "gpt") refuse_with("--model " + s.model + "; say --model gpt");
+  if (s.optimizer != "adamw" && s.optimizer != "lion")
+    refuse_with("--optimizer " + s.optimizer + ", whose steps depend on the size of gradients");
+  if (s.parameterisation == "supar" && s.densities != "uniform")
+    refuse_with("--densities, by which matrices differ");
 }
 
 /// Throws option_error for arguments without meaning beside the other settings.
@@ -221,6 +239,7 @@ inline settings new_settings(string_list const& arguments) {
     s.newborn_warmup = s.newborn == "smet" ? 100 : 0;
   if (!says("period") && (says("updates") || (is_stated("updates") && !is_stated("period")))) s.period = 1;
   require_meaning(s, given);
+  require_parameterisation(s, given);
   if (s.sparse_lr == 0) s.sparse_lr = suggested_sparse_lr(s);
   if (!std::isfinite(s.sparse_lr))
     refuse("--lr", "is too large: what is suggested for the sparse model is no number any more");

@@ -18,6 +18,7 @@
 #include <tessera/train/time_budget.hpp>
 
 #include "../common/table.hpp"
+#include "check_settings.hpp"
 #include "forecast.hpp"
 #include "plan_budget.hpp"
 

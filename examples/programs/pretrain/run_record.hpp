@@ -16,6 +16,7 @@
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
+#include <tessera/train/parameterisation.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/time_budget.hpp>
 #include <tessera/train/training.hpp>
@@ -91,6 +92,16 @@ inline model_description first_description_of(settings const& s, variant const& 
   model_description what = description_of(s, v, symbols);
   if (v.density < 1) what.shape.density = s.initial_pattern != "random" ? 1 : first_density(s);
   return what;
+}
+
+/// How initial values and rates follow the width and the density of a model: --parameterisation.
+inline train::parameterisation parameterisation_of(settings const& s) {
+  return s.parameterisation == "mup"     ? train::parameterisation::maximal_update
+         : s.parameterisation == "supar" ? train::parameterisation::sparse_maximal_update
+                                         : train::parameterisation::standard;
+}
+inline train::model_scale model_scale_of(settings const& s, variant const& v) {
+  return {double(s.hidden) / s.base_hidden, v.density < 1 ? first_density(s) : 1};
 }
 
 /// How a policy measures blocks, and how the share that it replaces falls: --block-norm and --prune-decay.

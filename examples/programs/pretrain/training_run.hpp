@@ -202,12 +202,18 @@ class training_run final : public train::program {
   }
   std::unique_ptr<train::any_model> new_model() const {
     tessera::tensor_memory::reset_peak();
-    return make_model(first_description_of(asked(), variant_, text_.symbols.size()));
+    auto made = make_model(first_description_of(asked(), variant_, text_.symbols.size()));
+    if (const auto how = parameterisation_of(asked()); how != train::parameterisation::standard)
+      train::scale_initial_values(made->layer(), how, model_scale_of(asked(), variant_));
+    return made;
   }
   /// Makes gradients and moments.
   void begin_training() {
     training_.emplace(model_.network->layer(), optimizer_of(asked()), chosen_policy{}, turnover_of(asked()));
     training_->keep(average_of(asked(), 1));
+    if (const auto how = parameterisation_of(asked()); how != train::parameterisation::standard)
+      training_->group_parameters(
+          train::rate_groups(model_.network->layer(), how, model_scale_of(asked(), variant_)));
     // Its gradients would vanish, or overflow.
     if (asked().precision == "float16") training_->scaling = train::loss_scaling::adaptive();
   }
