@@ -183,9 +183,10 @@ inline table plan_table(variant const& v, std::vector<planned_training> const& a
   add("FLOPs, 6 N D", [](one p) { return number(p.chosen().flops(), 3); });
   add("FLOPs by the model's account",
       [&](one p) { return number(step_flops(p.asked, p.size, symbols) * p.asked.steps, 3); });
-  add("time of a step, measured", [](one p) { return number(1e3 * p.times.step, 3) + "ms"; });
+  add("time of a step, measured", [](one p) { return time_text(p.times.step); });
   add("minutes, without evaluations", [&](one p) {
-    return number(train::time_of_steps(p.asked.steps, planned_run_of(p.asked, v), p.times) / 60, 3);
+    const double time = train::time_of_steps(p.asked.steps, planned_run_of(p.asked, v), p.times) / 60;
+    return time < 100 ? number(time, 3) : fixed(time, 0);
   });
   return t;
 }
@@ -232,6 +233,7 @@ inline std::string plan_command(std::string const& typed, std::vector<given_opti
 inline train::step_times measured_times(settings const& s, variant const& v, token_text const& text,
                                         tessera::context& ctx) {
   constexpr double time = 2;  // seconds, at least
+  constexpr int steps = 4;    // at least, which may be minutes of a large model
   const model made{make_model(first_description_of(s, v, text.symbols.size())), ctx};
   train::any_training<chosen_optimizer, chosen_policy> t(made.network->layer(), optimizer_of(s),
                                                          chosen_policy{}, turnover_of(s));
@@ -239,9 +241,8 @@ inline train::step_times measured_times(settings const& s, variant const& v, tok
   if (s.precision == "float16") t.scaling = train::loss_scaling::adaptive();
   batch shown;
   windows_of(s, text.training, text.training_ends, text.symbols).sample(seed_of_data(s), 0, s.batch, shown);
-  return train::measured_steps(time, ctx, t, planned_run_of(s, v), [&](int) {
-    return train::learn(ctx, *made.network, t, shown, seed_of_data(s));
-  });
+  const auto accumulate = [&](int) { return train::learn(ctx, *made.network, t, shown, seed_of_data(s)); };
+  return train::measured_steps(time, ctx, t, planned_run_of(s, v), accumulate, train::steady_clock(), steps);
 }
 
 /// The text of --plan. Throws option_error if a model would not fit the memory of this machine.
