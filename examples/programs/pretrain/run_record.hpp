@@ -100,6 +100,7 @@ inline train::parameterisation parameterisation_of(settings const& s) {
          : s.parameterisation == "supar" ? train::parameterisation::sparse_maximal_update
                                          : train::parameterisation::standard;
 }
+/// The size of a model, as it begins, ÷ that of the base, which is dense.
 inline train::model_scale model_scale_of(settings const& s, variant const& v) {
   return {double(s.hidden) / s.base_hidden, v.density < 1 ? first_density(s) : 1};
 }

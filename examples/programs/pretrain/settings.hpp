@@ -179,11 +179,9 @@ inline option_table<settings> const& settings_table() {
         {"sparse-lr", &s::sparse_lr, "[0, inf)",
          "highest learning rate of the sparse model; 0: suggested by --lr and --density, or --lr with supar"},
         {"parameterisation", &s::parameterisation, "standard|mup|supar",
-         "with which initial values and rates weights begin: the same for all models; by --hidden (mup: Yang "
-         "et "
-         "al. 2021) or also by --density (supar: Dey et al. 2024), so that an --lr that was found with a "
-         "dense "
-         "model of --base-hidden features holds, if heads have its size"},
+         "how initial values and rates follow the size of a model: not at all; by --hidden (mup: Yang et al. "
+         "2021) or also by --density (supar: Dey et al. 2024), so that an --lr that was found with a dense "
+         "model of --base-hidden features holds, if heads are as large as there"},
         {"base-hidden", &s::base_hidden, "[1, 65536]", "features of the model with which --lr was found"},
         {"decay", &s::decay, "cosine|linear|wsd|power|constant",
          "how the learning rate falls from the highest: to --final-lr along a cosine or a line, or as 1 - "
