@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -124,6 +125,103 @@ TEST_CASE("initialisation: of a transformer, all that its layers left at zero, a
     CHECK(out.offset[i] == 0);
     CHECK(out.base.bias[i] == 0);
   }
+}
+
+// ---- initial values that a configuration asks for ----
+
+/// The parts of a transformer's block, by their names.
+struct own_block {
+  nn::linear<double, block_shape<16>> qkv{3 * 480, 480}, out{480, 480}, up{4 * 480, 480}, down{480, 4 * 480};
+  static void parts(auto& each, auto&... of) {
+    each.stacked("attention.qkv", {4, 4, 4}, of.qkv...);
+    each("attention.out", of.out...), each("mlp.up", of.up...), each("mlp.down", of.down...);
+  }
+};
+struct own_transformer {
+  dense_matrix<double> token_embedding{2100, 480};
+  own_block block;
+  nn::linear<double, block_shape<16>> transform{480, 480};
+  static void parts(auto& each, auto&... of) {
+    each.dense("token_embedding", of.token_embedding...);
+    each("block.0", of.block...);
+    each.dense("head.transform", of.transform...);
+  }
+};
+own_transformer started(nn::initial_values start, std::int64_t layers) {
+  nn::transformer_config of;
+  of.layers = layers, of.hidden = 480, of.start = start, of.norms = nn::norm_layers::absent;
+  of.check();
+  own_transformer m;
+  nn::initialise_transformer(m, of, 1);
+  return m;
+}
+/// The deviation of some rows.
+template <class Matrix> double deviation(Matrix const& m, std::int64_t first, std::int64_t last) {
+  double sum = 0;
+  for (std::int64_t i = first; i < last; ++i)
+    for (std::int64_t j = 0; j < m.cols(); ++j) sum += m(i, j) * m(i, j);
+  return std::sqrt(sum / double((last - first) * m.cols()));
+}
+/// The deviation that torch.nn.init.xavier_uniform_ gives.
+double of_xavier(double rows, double cols) { return std::sqrt(2 / (rows + cols)); }
+
+TEST_CASE("initialisation: T-Fixup has the deviations of its formula, also V above others in one matrix") {
+  const own_transformer m = started(nn::initial_values::t_fixup, 24);
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.02); };
+  const double share = 0.67 * std::pow(24, -0.25);
+  auto const& b = m.block;
+  CHECK(deviation(m.token_embedding, 0, 2100) == near(std::pow(9 * 24, -0.25) / std::sqrt(480)));
+  CHECK(deviation(b.qkv.weight, 0, 480) == near(of_xavier(480, 480) / std::sqrt(2)));
+  CHECK(deviation(b.qkv.weight, 480, 960) == near(of_xavier(480, 480) / std::sqrt(2)));
+  CHECK(deviation(b.qkv.weight, 960, 1440) == near(share * of_xavier(480, 480)));
+  CHECK(deviation(b.out.weight, 0, 480) == near(share * of_xavier(480, 480)));
+  CHECK(deviation(b.up.weight, 0, 1920) == near(share * of_xavier(480, 1920)));
+  CHECK(deviation(b.down.weight, 0, 480) == near(share * of_xavier(480, 1920)));
+  CHECK(deviation(m.transform.weight, 0, 480) == near(of_xavier(480, 480)));
+  CHECK(std::all_of(b.up.bias.begin(), b.up.bias.end(), [](double v) { return v == 0; }));
+}
+
+TEST_CASE("initialisation: Fixup has zeros at the end of each branch and its deviations before them") {
+  const own_transformer m = started(nn::initial_values::fixup, 50);
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.02); };
+  CHECK(deviation(m.token_embedding, 0, 2100) == near(1 / std::sqrt(480)));
+  CHECK(deviation(m.block.qkv.weight, 0, 1440) == near(of_xavier(1440, 480) * std::pow(100, -1.0 / 6)));
+  CHECK(deviation(m.block.up.weight, 0, 1920) == near(of_xavier(480, 1920) / 10));
+  CHECK(deviation(m.block.out.weight, 0, 480) == 0);
+  CHECK(deviation(m.block.down.weight, 0, 480) == 0);
+  CHECK(deviation(m.transform.weight, 0, 480) == near(of_xavier(480, 480)));
+  const own_transformer plain = started(nn::initial_values::xavier, 50);
+  CHECK(deviation(plain.block.qkv.weight, 0, 1440) == near(of_xavier(1440, 480)));
+  CHECK(deviation(plain.block.down.weight, 0, 480) == near(of_xavier(480, 1920)));
+}
+
+TEST_CASE(
+    "initialisation: Fixup and T-Fixup of models with norms, λ or, for Fixup, without biases are refused") {
+  const auto refused = [](nn::transformer_config of) {
+    of.hidden = 16, of.heads = 2;
+    try {
+      of.check();
+    } catch (option_error const& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  nn::transformer_config of;
+  of.start = nn::initial_values::fixup;
+  CHECK(refused(of) ==
+        "[transformer] the initial values of Fixup are for models without norms: make norms absent");
+  of.norms = nn::norm_layers::absent;
+  CHECK(refused(of) == "");
+  CHECK(of.connection() == nn::residual_form::multiplier);
+  of.bias = nn::bias_term::absent;
+  CHECK(refused(of) == "[transformer] Fixup has biases: make bias present");
+  of.start = nn::initial_values::t_fixup;
+  CHECK(refused(of) == "");
+  CHECK(of.connection() == nn::residual_form::plain);
+  of.residual = nn::residual_form::rezero;
+  CHECK(refused(of) ==
+        "[transformer] the initial values of T-Fixup are for plain residual connections, which need no "
+        "multipliers: make residual plain");
 }
 
 }  // namespace initialisation_test

@@ -36,8 +36,8 @@ template <element T, class Op> struct masked_token_head {
   using gradients = masked_token_head<accumulator_t<T>, Op>;
 
   masked_token_head() = default;
-  masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
-      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {}
+  masked_token_head(std::int64_t vocabulary, std::int64_t hidden, norm_layers norms = norm_layers::present)
+      : transform(hidden, hidden), norm(hidden, bias_term::present, norms), bias(vocabulary) {}
 
   static void parts(auto& each, auto&... of) {
     each.dense("transform", of.transform...);
@@ -45,10 +45,11 @@ template <element T, class Op> struct masked_token_head {
     each("bias", of.bias...);
     each.setting("activation", Op());
   }
-  static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
+  static model_size size(std::int64_t vocabulary, std::int64_t hidden,
+                         norm_layers norms = norm_layers::present) {
     return model_size::of<T>()
         .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
-        .part(layer_norm<T>::size(hidden))
+        .part(layer_norm<T>::size(hidden, bias_term::present, norms))
         .vector(vocabulary)
         .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
   }
@@ -129,7 +130,7 @@ struct encoder_body {
       : config(of), token_embedding(of.vocabulary, of.hidden) {
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segment_types, config.hidden);
-    embedding_norm = layer_norm<T>(config.hidden);
+    embedding_norm = layer_norm<T>(config.hidden, bias_term::present, config.norms);
     embedding_dropout = {config.dropout, "embedding_dropout"};
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(
@@ -157,7 +158,7 @@ struct encoder_body {
         .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
-        .part(layer_norm<T>::size(of.hidden))
+        .part(layer_norm<T>::size(of.hidden, bias_term::present, of.norms))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
@@ -244,10 +245,10 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    head = masked_token_head<T, Op>(config.vocabulary, config.hidden, config.norms);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
-    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+    initialise_transformer(*this, config, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -259,7 +260,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     return body::size(of, 1, segments)
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();

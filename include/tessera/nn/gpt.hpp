@@ -56,8 +56,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     embedding_dropout = {config.dropout, "embedding_dropout"};
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
-    final_norm = layer_norm<T>(config.hidden, config.bias);
-    initialise_transformer(*this, config.layers, seed);
+    final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
+    initialise_transformer(*this, config, seed);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -82,7 +82,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .part(layer_norm<T>::size(of.hidden, of.bias))
+        .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients

@@ -102,6 +102,8 @@ struct model_size {
     increase(saved_values, std::int64_t(sizeof(E)) / element_bytes);
     return *this;
   }
+  /// Nothing: numbers that are as many for any number of tokens.
+  template <element E> model_size& keeps(feature_vector<E> const&) { return *this; }
   /// Adds the parts of a `saved`, without the parts that stand apart: see nn/saved.hpp. A part of the layer
   /// counts its own saved values.
   template <detail::has_parts Saved> model_size& keeps(Saved const& unfilled) {

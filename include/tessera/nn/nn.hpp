@@ -28,6 +28,7 @@
 #include <tessera/nn/recurrent_model.hpp>
 #include <tessera/nn/relative_bias.hpp>
 #include <tessera/nn/saved.hpp>
+#include <tessera/nn/scaled_residual.hpp>
 #include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/nn/slimmable.hpp>
 #include <tessera/nn/top_kast.hpp>

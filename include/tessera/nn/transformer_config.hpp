@@ -21,6 +21,26 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   none      not at all, or by a functor of the attention's scores, such as alibi
 enum class position_coding { learned, rotary, none };
 
+/// Whether the norms of a model normalise, or are left out: their value is then their input.
+enum class norm_layers { present, absent };
+
+/// How a block adds the result of a branch F to its input.
+///   plain         x + F(x)
+///   rezero        x + λ F(x), a number λ for each block, 0 at first (Bachlechner et al. 2020)
+///   skip_init     a number for each branch, 0 at first (De, Smith 2020)
+///   multiplier    a number for each branch, 1 at first (Zhang, Dauphin, Ma 2019)
+///   layer_scale   x + λ ∘ F(x), a number for each feature of each branch, small at first (Touvron et al.
+///   2021)
+enum class residual_form { plain, rezero, skip_init, multiplier, layer_scale };
+
+/// With which values the weights of a model begin: see initialise_transformer.
+enum class initial_values { standard, xavier, fixup, t_fixup };
+
+/// λ of layer_scale at first, by the number of layers (Touvron et al. 2021, §3.1).
+constexpr double first_layer_scale(std::int64_t layers) {
+  return layers <= 18 ? 0.1 : layers <= 24 ? 1e-5 : 1e-6;
+}
+
 /// The shape of a transformer.
 struct transformer_config {
   std::int64_t layers = 4;
@@ -38,6 +58,9 @@ struct transformer_config {
   double dropout = 0;
   double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
   density_distribution densities = density_distribution::uniform;  // over these weights
+  norm_layers norms = norm_layers::present;                        // in blocks and around them
+  residual_form residual = residual_form::plain;
+  initial_values start = initial_values::standard;
 
   /// Throws option_error for the first field that makes no sense.
   void check() const {
@@ -67,6 +90,12 @@ struct transformer_config {
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
+    check_start();
+  }
+
+  /// The form of residual connections: Fixup brings multipliers.
+  residual_form connection() const {
+    return start == initial_values::fixup ? residual_form::multiplier : residual;
   }
 
   /// The density of a weight (rows, cols). Together the weights of queries, keys and values, of the output
@@ -85,6 +114,21 @@ struct transformer_config {
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
   std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+
+ private:
+  void check_start() const {
+    if (start != initial_values::fixup && start != initial_values::t_fixup) return;
+    const char* const name = start == initial_values::fixup ? "Fixup" : "T-Fixup";
+    if (norms == norm_layers::present)
+      throw option_error(message("[transformer] the initial values of ", name,
+                                 " are for models without norms: make norms absent"));
+    if (residual != residual_form::plain)
+      throw option_error(message(
+          "[transformer] the initial values of ", name, " are for plain residual connections, which ",
+          start == initial_values::fixup ? "get" : "need no", " multipliers: ", "make residual plain"));
+    if (start == initial_values::fixup && bias == bias_term::absent)
+      throw option_error("[transformer] Fixup has biases: make bias present");
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -99,6 +99,12 @@ class any_tensor {
 
   element_type const& element() const { return *type_->element; }
   bool is_matrix() const { return type_->set_pattern != nullptr; }
+  /// Whether all its values are zero.
+  bool is_zero() const {
+    std::byte const* const first = data();
+    const std::size_t bytes = size_bytes();
+    return bytes == 0 || (first[0] == std::byte() && std::equal(first + 1, first + bytes, first));
+  }
   /// Of a vector: its size, and 1.
   std::int64_t rows() const { return type_->look(tensor_).rows; }
   std::int64_t cols() const { return type_->look(tensor_).cols; }
