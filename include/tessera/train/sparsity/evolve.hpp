@@ -96,7 +96,8 @@ struct pattern_change {
 
 /// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
 /// optimizer get one new pattern: blocks that stay keep their values, new blocks begin as `replacing` says,
-/// and the state of the optimizer follows as state_per and in_new_blocks say. Throws as require_possible
+/// and the state of the optimizer follows as state_per and in_new_blocks say. A matrix of zeros, as Fixup
+/// begins with, keeps its pattern: neither norms nor signs tell its blocks apart. Throws as require_possible
 /// does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
 ///   keys         of random choices
@@ -115,6 +116,11 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
     if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
     any_tensor& weight = model[i].tensor;
+    // Averages have shared blocks out before the optimizer's update.
+    if (average_share(policy, done) ? candidates.was_zero(number) : weight.is_zero()) {
+      all.stored += weight.pattern().blocks();
+      continue;
+    }
     std::vector<state_array>& arrays = state.parameters.at(i);
     const matrix_at_update at{weight,
                               gradients[i].tensor,

@@ -74,6 +74,7 @@ template <class Policy> class growth_candidates {
                         weight.block_cols(),
                         kept_ ? policy.count(stored, done) : growth(policy, stored, done),
                         average,
+                        weight.is_zero(),
                         false,
                         {}});
     }
@@ -128,6 +129,12 @@ template <class Policy> class growth_candidates {
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
+  /// Whether a matrix was all zeros in the backward, so that no blocks were shared out to it.
+  bool was_zero(std::uint64_t number) const {
+    matrix const* const found = find(number);
+    return found && found->of_zeros;
+  }
+
   io::json averages_to_json() const {
     io::json::object all;
     for (auto const& [name, average] : averages_)
@@ -153,6 +160,7 @@ template <class Policy> class growth_candidates {
     int block_rows, block_cols;
     std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
+    bool of_zeros;                // in the backward
     bool seen;
     std::vector<std::int64_t> numbers;
   };
@@ -174,8 +182,11 @@ template <class Policy> class growth_candidates {
   /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
   void choose(Policy const& policy) {
     std::vector<growth_share> shares;
-    for (matrix const& each : found_) {
+    std::vector<matrix*> sharing;
+    for (matrix& each : found_) {
       if (!each.seen) return;
+      if (each.of_zeros) continue;
+      sharing.push_back(&each);
       const std::int64_t width = each.stored.block_cols();
       double sum = 0;
       each.stored.for_each([&](int i, int j, std::int64_t) {
@@ -186,8 +197,8 @@ template <class Policy> class growth_candidates {
                         sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
     }
     const std::vector<std::int64_t> grown = policy.share_out(shares);
-    for (std::size_t m = 0; m < found_.size(); ++m) {
-      matrix& each = found_[m];
+    for (std::size_t m = 0; m < sharing.size(); ++m) {
+      matrix& each = *sharing[m];
       greatest_scores best(grown[m]);
       std::int64_t number = 0;
       std::size_t at = 0;
