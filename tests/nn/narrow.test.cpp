@@ -160,6 +160,15 @@ TEST_CASE_TEMPLATE_DEFINE("narrow: norms differ from float by their roundings", 
 }
 TEST_CASE_TEMPLATE_APPLY(norms, support::few_narrow);
 
+TEST_CASE_TEMPLATE_DEFINE("narrow: a scaled residual connection differs from float by its roundings", E,
+                          scaled) {
+  for (const std::int64_t numbers : {1, 22})
+    compare<E>(
+        nn::scaled_residual<E, nn::linear<E, block_shape<4>>>{some_linear<E>(22, 22, 1), {numbers, 0.3}}, 22,
+        2);
+}
+TEST_CASE_TEMPLATE_APPLY(scaled, support::few_narrow);
+
 TEST_CASE_TEMPLATE_DEFINE("narrow: attention differs from float by its roundings", E, attention) {
   using block = block_shape<4>;
   for (const mask seen : {mask::causal, mask::bidirectional})
