@@ -291,7 +291,8 @@ auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of,
   auto attention = slimmed(of.attention, heads);
   auto mlp = slimmed(of.mlp, neurons);
   return transformer_block<T, Block, Order, Norm, decltype(mlp), decltype(attention)>{
-      of.norm1, std::move(attention), of.attention_dropout, of.norm2, std::move(mlp), of.mlp_dropout};
+      of.norm1,       std::move(attention), of.attention_dropout, of.norm2,
+      std::move(mlp), of.mlp_dropout,       of.attention_scale,   of.mlp_scale};
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

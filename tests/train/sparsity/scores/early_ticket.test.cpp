@@ -201,6 +201,17 @@ TEST_CASE("slimmable layers: a transformer block takes them in the place of its 
   support::check_layer(one, 24, t.pass());
 }
 
+TEST_CASE("slimmed: a transformer block keeps the scales of its branches") {
+  nn::transformer_config config;
+  config.hidden = 24, config.heads = 6, config.residual = nn::residual_form::multiplier;
+  slimmable_block one = slimmable_block::random(config, mask::causal, 1, "");
+  one.mlp_scale.lambda[0] = 0.25;
+  const auto slim = nn::slimmed(one, pattern_from_mask(1, 6, std::vector<char>{1, 0, 1, 1, 0, 1}),
+                                pattern_from_mask(1, 96, std::vector<char>(96, 1)));
+  CHECK(slim.attention_scale.lambda[0] == 1);
+  CHECK(slim.mlp_scale.lambda[0] == 0.25);
+}
+
 TEST_CASE("slimmable layers: a new model begins with coefficients of 1") {
   nn::transformer_config config;
   config.hidden = 24, config.heads = 6, config.layers = 2, config.vocabulary = 5, config.context = 4;
