@@ -182,8 +182,10 @@ TEST_CASE("transformer_block: LayerScale begins by depth, and scaled blocks with
     CHECK(pre::random(config, mask::causal, 1, "").mlp_scale.lambda[19] == first);
   }
   using post = nn::transformer_block<float, block, nn::norm_order::post>;
-  CHECK_THROWS_WITH_AS(static_cast<void>(post::size(config)), doctest::Contains("make residual plain"),
-                       option_error);
+  const auto refusal = doctest::Contains("make residual plain, or norms absent");
+  CHECK_THROWS_WITH_AS(static_cast<void>(post::size(config)), refusal, option_error);
+  const post made = post::random(config, mask::bidirectional, 1, "");
+  CHECK_THROWS_WITH_AS(static_cast<void>(shown<float>(made, config.hidden)), refusal, option_error);
 }
 
 }  // namespace scaled_residual_test

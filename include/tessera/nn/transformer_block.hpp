@@ -56,6 +56,13 @@ inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
       return 1;
   }
 }
+/// Throws option_error for scaled residual connections.
+TESSERA_COLD inline void require_plain(bool scaled) {
+  if (scaled)
+    throw option_error(
+        "[transformer_block] scaled residual connections are for pre-norm blocks, or blocks without norms, "
+        "and this one has post-norm: make residual plain, or norms absent");
+}
 template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
   const std::int64_t numbers = scale_numbers(of, branch);
   if (numbers == 0) return {};
@@ -118,10 +125,7 @@ struct transformer_block {
   /// Throws option_error where results would be scaled that a norm follows.
   static model_size size(transformer_config const& of) {
     const bool scaled = of.connection() != residual_form::plain;
-    if (scaled && !is_pre && of.norms == norm_layers::present)
-      throw option_error(
-          "[transformer_block] scaled residual connections are for pre-norm blocks, or blocks without norms, "
-          "and this one has post-norm: make residual plain, or norms absent");
+    if (!is_pre && of.norms == norm_layers::present) detail::require_plain(scaled);
     const std::int64_t branch = scaled ? of.hidden : 0;
     model_size size = model_size::of<T>()
                           .part(detail::norm_size<Norm>(of), 2)
@@ -184,6 +188,8 @@ struct transformer_block {
                         norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p),
                         scale2.cleared(s.mlp_branch), when(bool(scale2), mlp_alone));
     } else {
+      if constexpr (requires { norm1.is_absent(); })
+        if (!norm1.is_absent()) detail::require_plain(bool(scale1));
       const auto n = norm1.value(s.h, s.norm1);
       const auto in_v = scale2.sum(s.h, s.v, s.mlp_branch);  // without norms n is h, and of zeros zero
       const auto add_to_n = [&](auto const& branch) {
