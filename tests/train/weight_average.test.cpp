@@ -189,6 +189,52 @@ TEST_CASE("weight average: after an update of a pattern it begins with the weigh
   }
 }
 
+TEST_CASE("weight average: over the union of patterns, a block that grew was zero before") {
+  context ctx(1);
+  for (weight_average how : {ema, lawa}) {
+    how.before_an_update = train::samples_before::united;
+    toy::model<double> m;
+    training<double> t(m, {}, evolving);
+    t.keep(how);
+    using dense = std::vector<double>;
+    const auto stored = [&](std::size_t k) { return m.up.find(int(k / 20), int(k % 20)) >= 0; };
+    std::vector<dense> snapshots;
+    dense moving;
+    std::int64_t samples = 0, grown = 0;
+    for (int i = 1; i <= 20; ++i) {
+      const pattern before = m.up.pattern();
+      const bool changed = step(ctx, t, how).changed.replaced > 0;
+      dense now(480);
+      for (std::size_t k = 0; k < 480; ++k)
+        if (stored(k) && before.find(int(k / 20) / 4, int(k % 20) / 4) >= 0)
+          now[k] = m.up(int(k / 20), int(k % 20));
+      const double decay = std::min(0.8, double(1 + samples) / double(10 + samples));
+      if (samples == 0) moving = now;
+      for (std::size_t k = 0; k < 480; ++k) moving[k] = decay * moving[k] + (1 - decay) * now[k];
+      if (how.by == averaging::ema || i == 1 || i % 2 == 0) ++samples, snapshots.push_back(now);
+      if (snapshots.size() > 3) snapshots.erase(snapshots.begin());
+      for (std::size_t k = 0; k < 480; ++k)
+        if (!stored(k)) {
+          moving[k] = 0;
+          for (dense& each : snapshots) each[k] = 0;
+        } else if (changed && before.find(int(k / 20) / 4, int(k % 20) / 4) < 0) {
+          ++grown;
+        }
+      const auto average = train::elements_of(t.state, m, "average").up;
+      for (std::size_t k = 0; k < 480; ++k) {
+        if (!stored(k)) continue;
+        double expected = moving[k];
+        if (how.by == averaging::lawa) {
+          expected = 0;
+          for (dense const& each : snapshots) expected += each[k] / double(snapshots.size());
+        }
+        REQUIRE(average(int(k / 20), int(k % 20)) == doctest::Approx(expected).epsilon(1e-12));
+      }
+    }
+    CHECK(grown > 0);
+  }
+}
+
 TEST_CASE("weight average: the size is foretold, and what makes no sense is refused") {
   toy::model<float> m;
   training<float> t(m, {}, still);

@@ -41,6 +41,8 @@ inline chosen_average average_of(settings const& s, std::int64_t steps) {
   if (s.average == "lawa")
     average.chosen = train::weight_average::lawa(
         s.average_every > 0 ? s.average_every : std::max<std::int64_t>(1, steps / 100), s.average_keep);
+  if (average.chosen && s.average_patterns == "union")
+    average.chosen->before_an_update = train::samples_before::united;
   return average;
 }
 

@@ -196,7 +196,8 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
   belongs_to("momentum", "sgd", "lars");
   belongs_to("trust-coefficient", "lars", "lars");
   belongs_to("bias-correction", "lamb", "lamb");
-  if (s.average == "none") refuse_if_said("average-every", "--average none", "say --average ema, or lawa");
+  for (const char* name : {"average-every", "average-patterns"})
+    if (s.average == "none") refuse_if_said(name, "--average none", "say --average ema, or lawa");
   if (s.average != "lawa") refuse_if_said("average-keep", "--average " + s.average, "say --average lawa");
   if (s.average != "ema") refuse_if_said("average-decay", "--average " + s.average, "say --average ema");
   if (s.average != "none" && s.steps > 0 && s.average_every > s.steps)

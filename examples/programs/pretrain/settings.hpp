@@ -58,6 +58,7 @@ struct settings {
   std::string average = "none";
   int average_every = 0, average_keep = 10;
   double average_decay = 0.999;
+  std::string average_patterns = "reset";
   std::string mask = "words", decay = "cosine";
   bool next_sentence = false;
   std::uint64_t seed = 1, data_seed = 0;
@@ -218,11 +219,13 @@ inline option_table<settings> const& settings_table() {
         {"weight-decay", &s::weight_decay, "[0, inf)", "of the optimizer, on matrices"},
         {"average", &s::average, "none|ema|lawa",
          "also evaluate and save an average of the weights: exponential moving (ema), or the mean of "
-         "snapshots (lawa: Kaddour 2022); it begins anew after an update of the pattern"},
+         "snapshots (lawa: Kaddour 2022)"},
         {"average-every", &s::average_every, "[0, 2e9]",
          "steps between its samples of the weights; 0: each step of ema, a hundredth of the run of lawa"},
         {"average-keep", &s::average_keep, "[1, 1000]", "snapshots of lawa"},
         {"average-decay", &s::average_decay, "[0, 1)", "share of the old average of ema"},
+        {"average-patterns", &s::average_patterns, "reset|union",
+         "after an update of the pattern the average begins anew, or goes on, in which a new block was zero"},
         {"clip", &s::clip, "[0, inf)", "longest gradient, by its norm over all parameters; 0: any"},
         {"mask-share", &s::mask_share, "(0, 1]", "share of the tokens that a masked model predicts"},
         {"mask", &s::mask, "words|tokens", "what is masked: whole words, or tokens one by one"},

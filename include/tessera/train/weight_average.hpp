@@ -36,16 +36,24 @@ enum class averaging {
          // and BERT Training with Latest Weight Averaging")
 };
 
+/// The samples of before, when an update changes a pattern.
+enum class samples_before {
+  forgotten,  // another model is trained now: the average begins anew
+  united,     // the average is over the union of the patterns, of which the model shows what it stores: a
+              // block that grows was zero, and one that is pruned leaves the average
+};
+
 /// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
 /// training's state, which a checkpoint holds: t.keep(average) before the training resumes, and average as a
-/// hook of train_step or run_training. The average begins with the weights after the first update, and anew
-/// after each update of a pattern, since another model is trained then. `averaged_weights` evaluates it.
+/// hook of train_step or run_training. The average begins with the weights after the first update.
+/// `averaged_weights` evaluates it.
 ///   memory   of an accumulator for each weight: 1 (ema), keep + 1 (lawa)
 struct weight_average : step_hook {
   averaging by = averaging::ema;
   double decay = 0.999;    // of ema, [0, 1)
   std::int64_t every = 1;  // updates from one sample of the weights to the next
   int keep = 10;           // snapshots of lawa
+  samples_before before_an_update = samples_before::forgotten;
 
   static weight_average ema(double decay = 0.999, std::int64_t every = 1) {
     weight_average one;
@@ -75,6 +83,7 @@ struct weight_average : step_hook {
     if (first || t.state.updates % every == 0) add(ctx, t.listed_model(), t.state);
   }
   template <class Training> void evolved(context& ctx, Training& t) const {
+    if (before_an_update == samples_before::united) return;
     t.state.numbers["average.samples"] = 0;
     add(ctx, t.listed_model(), t.state);
   }

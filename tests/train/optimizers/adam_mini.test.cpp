@@ -39,8 +39,7 @@ template <class Block, class PartOf> double distance(pattern const& stored, Part
   for (int i = 0; i < 24; ++i) {
     parts[{-1, -1}].values[{i, -1}] = {double(start.bias[i])};
     for (int j = 0; j < 20; ++j)
-      if (start.weight.find(i / Block::rows, j / Block::cols) >= 0)
-        parts[part_of(i, j)].values[{i, j}] = {double(start.weight(i, j))};
+      if (start.weight.find(i, j) >= 0) parts[part_of(i, j)].values[{i, j}] = {double(start.weight(i, j))};
   }
   for (int step = 0; step < 50; ++step) {
     const auto gradient = torch.pair_in<Block>("gradient." + std::to_string(step % 10) + ".", stored);
