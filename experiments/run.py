@@ -17,7 +17,8 @@ An experiment is a module beside this file:
   LONGEST         if it is not 20 minutes: the seconds after which a run is ended
 One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
 timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
-runs(quick, seconds) makes of it the number of steps of each. So the runs themselves may be disturbed."""
+runs(quick, seconds) makes of it the number of steps of each. So the runs themselves may be disturbed.
+It may have follow_ups(quick, seconds, results): runs that depend on the results of the others."""
 
 import argparse
 import concurrent.futures
@@ -313,6 +314,14 @@ def main():
     else:
         require_same_arguments(file, done, runs)
         results, failures = make_missing(make_one, file, done, runs, given.jobs, given.minutes)
+    if hasattr(experiment, "follow_ups") and len(results) == len(runs):
+        first = {name: entry["result"] for name, entry in results.items()}
+        runs = {**runs, **experiment.follow_ups(given.quick, done[TIMES]["result"], first)}
+        if given.page:
+            results = {name: done[name] for name in runs if name in done}
+        elif not failures:
+            require_same_arguments(file, done, runs)
+            results, failures = make_missing(make_one, file, {**done, **results}, runs, given.jobs, given.minutes)
     times = {TIMES: done[TIMES]} if TIMES in done else {}
     if results:
         write_page(experiment, given.name, folder, {**times, **results}, len(results), len(runs))

@@ -54,6 +54,15 @@ TEST_CASE("experiments: each makes its runs, and a page of them") {
   }
 }
 
+TEST_CASE("experiments: one has runs that depend on the results of others") {
+  const scratch_folder here;
+  const auto [code, text] = run_experiment(here, "toolbox --quick");
+  INFO(text);
+  CHECK(code == 0);
+  CHECK(has(text, "0 of 2 runs are in"));
+  CHECK(has(content(here / "build/experiments/toolbox.md"), "4 of 4 runs have been made"));
+}
+
 TEST_CASE("experiments: lines that are there are not made again, and one that was cut off is") {
   const scratch_folder here;
   CHECK(run_experiment(here, "mnist_blocks --quick").code == 0);
