@@ -276,6 +276,58 @@ TEST_CASE("options: an initial pattern is refused where it has no meaning") {
   CHECK(first_description_of(new_settings({said}), {"sparse", 16, 0.1, 1}, 9).shape.density == 1);
 }
 
+TEST_CASE("options: norms, residual connections and first values are refused where they have no meaning") {
+  const auto norm = [](string_list const& said) { return new_settings(said).norm; };
+  CHECK(norm({}) == "pre");
+  CHECK(norm({"--model=bert"}) == "post");
+  for (const char* without : {"--residual=rezero", "--residual=skipinit", "--init=fixup", "--init=t-fixup"}) {
+    CHECK(norm({without}) == "none");
+    CHECK(refusal_of({without}) == "");
+    CHECK(refusal_of({without, "--model=bert"}) == "");
+  }
+  for (const char* with : {"--residual=layerscale", "--init=xavier"}) CHECK(norm({with}) == "pre");
+  CHECK(refusal_of({"--residual=rezero", "--norm=pre"}) == "");
+  CHECK(refusal_of({"--norm=post"}) ==
+        "[--norm] post has no meaning with --model gpt, whose layers have pre-norm or none");
+  CHECK(refusal_of({"--norm=pre", "--model=bert"}) ==
+        "[--norm] pre has no meaning with --model bert, whose layers have post-norm or none");
+  CHECK(refusal_of({"--init=t-fixup", "--norm=pre"}) ==
+        "[--norm] pre has no meaning with --init t-fixup, which is for models without norms; say none");
+  CHECK(
+      refusal_of({"--init=fixup", "--residual=rezero"}) ==
+      "[--residual] rezero has no meaning with --init fixup, which has numbers of its own; leave one of them "
+      "out");
+  CHECK(refusal_of({"--residual=layerscale", "--model=bert"}) ==
+        "[--residual] layerscale has no meaning with post-norm layers, which would normalise the sum; say "
+        "--norm none");
+  CHECK(refusal_of({"--residual=layerscale", "--model=bert", "--norm=none"}) == "");
+  for (const char* said : {"--norm=none", "--residual=rezero", "--init=xavier"}) {
+    const std::string name = std::string(said).substr(0, std::string(said).find('='));
+    CHECK(refusal_of({said, "--model=rnn"}) == "[" + name + "] has no meaning with --model rnn");
+  }
+  CHECK(refusal_of({"--model=rnn"}) == "");
+  CHECK(
+      refusal_of({"--init=fixup", "--initial-pattern=magnitude"}) ==
+      "[--initial-pattern] magnitude has no meaning with --init fixup, where the last matrix of each branch "
+      "is zero");
+  CHECK(
+      refusal_of({"--residual=rezero", "--initial-pattern=snip"}) ==
+      "[--initial-pattern] snip has no meaning with --residual, where at first no branch has a gradient; say "
+      "magnitude");
+
+  const auto shape = [](string_list const& said) {
+    return description_of(new_settings(said), {"sparse", 16, 0.1, 1}, 9).shape;
+  };
+  CHECK(shape({"--init=t-fixup"}).start == nn::initial_values::t_fixup);
+  CHECK(shape({"--init=t-fixup"}).norms == nn::norm_layers::absent);
+  CHECK(shape({"--residual=layerscale"}).residual == nn::residual_form::layer_scale);
+  // A run of an earlier version had the norms of its model.
+  const scratch_folder folder;
+  put(folder / "settings.json", R"({"model": "bert", "level": "wordpiece"})");
+  const auto file = tessera::io::read_json(folder / "settings.json");
+  CHECK(settings_of_run(file, "settings.json").norm == "post");
+}
+
 TEST_CASE("options: a run is called after its policy unless that is the default") {
   CHECK(describe(new_settings({})) == "char-4x384-both-16x16-0.1");
   CHECK(describe(new_settings({"--policy=magnitude"})) == "char-4x384-both-16x16-0.1");

@@ -72,6 +72,16 @@ TEST_CASE("recomputed: losses and gradients have the bits of layers that keep al
   CHECK(step_of(all_recomputed(config(5), 3)).bits == kept.bits);
 }
 
+TEST_CASE("recomputed: so have layers without norms whose branches are scaled") {
+  auto of = config(3);
+  of.residual = nn::residual_form::rezero, of.norms = nn::norm_layers::absent;
+  model m(of, 3);
+  for (auto& each : m.blocks.layers) each.attention_scale.lambda[0] = 0.5f;
+  const step kept = step_of(m);
+  m.blocks.segments = 2;
+  CHECK(step_of(m, 2).bits == kept.bits);
+}
+
 TEST_CASE("recomputed: eight layers that keep their inputs take less than half of the activations") {
   const auto of = config(8);
   model m(of, 3);

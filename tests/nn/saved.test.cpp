@@ -126,6 +126,20 @@ TEST_CASE("saved: a layer allocates the tensors that it lists and those of its f
   filled<float>(nn::dropout<float>(0.1, "drop"), 20);
 }
 
+TEST_CASE("saved: branches that are scaled and norms that are absent are listed and forecast, too") {
+  for (const auto residual : {nn::residual_form::rezero, nn::residual_form::layer_scale}) {
+    auto of = config();
+    of.residual = residual, of.norms = nn::norm_layers::absent;
+    using pre = nn::transformer_block<float, block>;
+    check<float>(pre::random(of, mask::causal, 1, ""), of.hidden, pre::size(of));
+    using post = nn::transformer_block<float, block, nn::norm_order::post>;
+    check<float>(post::random(of, mask::causal, 1, ""), of.hidden, post::size(of));
+  }
+  const nn::scaled_residual<float, nn::mlp<float, block>> scaled{random_layer<float, nn::mlp<float, block>>(),
+                                                                 {1, 0.5}};
+  filled<float>(scaled, config().hidden);
+}
+
 TEST_CASE("saved: combinators list what stands between layers, too") {
   using T = float;
   using mlp = nn::mlp<T, block>;

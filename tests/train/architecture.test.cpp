@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <type_traits>
@@ -158,6 +159,30 @@ TEST_CASE("architecture: a model with a residual connection does not resume one 
   CHECK(error_of<io_error>([&] { train::resume(without, train::checkpoint(scratch / "with")); }) ==
         "[" + scratch / "with" +
             "/state.json] architecture.residual is true in the checkpoint, but this model has none");
+}
+
+TEST_CASE(
+    "architecture: scaled branches and norms that are absent are compared, and a plain model says nothing") {
+  const scratch_folder scratch;
+  const auto model_of = [](nn::residual_form residual, nn::norm_layers norms) {
+    auto of = config(2);
+    of.residual = residual, of.norms = norms;
+    return relu_gpt(of, 1);
+  };
+  using enum nn::residual_form;
+  using enum nn::norm_layers;
+  const auto refusal = [&](relu_gpt const& saved, relu_gpt into) {
+    train::save_weights(scratch / "c", {}, saved);
+    const std::string said = error_of<io_error>([&] { train::checkpoint(scratch / "c").load(into); });
+    return said.substr(std::min(said.size(), said.find("architecture")));
+  };
+  CHECK(refusal(model_of(rezero, absent), model_of(rezero, absent)) == "");
+  CHECK(refusal(model_of(plain, present), model_of(plain, absent)) ==
+        "architecture has no block.0.norm1.absent, which is true in this model");
+  CHECK(refusal(model_of(rezero, present), model_of(plain, present)) ==
+        "architecture.block.0.attention_scale.numbers is 1 in the checkpoint, but this model has none");
+  CHECK(refusal(model_of(skip_init, present), model_of(layer_scale, present)) ==
+        "architecture.block.0.attention_scale.numbers is 1 in the checkpoint but 16 in this model");
 }
 
 TEST_CASE("architecture: a checkpoint of more layers or fewer says how many") {

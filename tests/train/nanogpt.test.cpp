@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -149,6 +150,38 @@ TEST_CASE("nanogpt: the small character model for CPUs reaches its published los
     }
     CHECK(sum / 3 >= 1.83);
     CHECK(sum / 3 <= 1.93);
+  });
+}
+
+/// The loss on the validation text after 300 steps without warm-up of 24 layers without norms, or infinity if
+/// the gradients were not finite.
+double loss_of_deep_model(nn::initial_values start, pretrain::token_text const& text) {
+  nn::transformer_config config;
+  config.layers = 24;
+  config.hidden = 128;
+  config.heads = 4;
+  config.context = window_tokens;
+  config.vocabulary = text.symbols.size();
+  config.norms = nn::norm_layers::absent;
+  config.start = start;
+  trainee t(nn::gpt<float, block_shape<16>>(config, 1), train::adamw{0.9, 0.99, 1e-8, 0.1});
+  try {
+    t.take_steps(300, 12, 1, 1.0, train::cosine{1e-3, 1e-4, 300}, text.training);
+  } catch (error const& e) {
+    MESSAGE(std::string(e.what()));
+    return std::numeric_limits<double>::infinity();
+  }
+  return t.mean_loss(text.validation);
+}
+
+TEST_CASE(
+    "nanogpt: 24 layers without norms and warm-up learn if they begin with T-Fixup but not with Xavier") {
+  with_shakespeare([](pretrain::token_text const& text) {
+    const double t_fixup = loss_of_deep_model(nn::initial_values::t_fixup, text),
+                 xavier = loss_of_deep_model(nn::initial_values::xavier, text);
+    MESSAGE("validation loss ", t_fixup, " with T-Fixup, ", xavier, " with Xavier");
+    CHECK(t_fixup < 2.6);
+    CHECK(!(xavier < 2.6));
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -62,6 +63,37 @@ inline void check_density(settings const& s) {
            message(first_density(s), " is less than --density ", s.density, ", to which it falls; say more"));
 }
 
+/// Throws option_error for norms, residual connections and first values that do not go together.
+inline void check_start(settings const& s) {
+  if (s.model == "rnn") {
+    for (auto const& [name, value, none] : {std::array{"norm", s.norm.c_str(), "pre"},
+                                            {"residual", s.residual.c_str(), "plain"},
+                                            {"init", s.init.c_str(), "default"}})
+      if (std::string(value) != none) refuse("--" + std::string(name), "has no meaning with --model rnn");
+    return;
+  }
+  if (char const* const other = s.model == "bert" ? "pre" : "post"; s.norm == other)
+    refuse("--norm", s.norm + " has no meaning with --model " + s.model + ", whose layers have " +
+                         (s.model == "bert" ? "post" : "pre") + "-norm or none");
+  if (s.parameterisation != "standard" && (s.norm == "none" || s.init != "default"))
+    refuse("--parameterisation",
+           s.parameterisation + (s.norm == "none" ? " has no meaning with --norm none: the last norm's gain "
+                                                    "scales the logits"
+                                                  : " has first values of its own: leave --init out"));
+  if (begins_without_norms(s) && s.norm != "none")
+    refuse("--norm", s.norm + " has no meaning with --init " + s.init +
+                         ", which is for models without norms; say none");
+  if (begins_without_norms(s) && s.residual != "plain")
+    refuse("--residual",
+           s.residual + " has no meaning with --init " + s.init +
+               (s.init == "fixup" ? ", which has numbers of its own" : ", which needs no numbers") +
+               "; leave one of them out");
+  if (s.residual != "plain" && s.norm == "post")
+    refuse(
+        "--residual",
+        s.residual + " has no meaning with post-norm layers, which would normalise the sum; say --norm none");
+}
+
 /// Throws option_error if no first pattern can be chosen in the way that is asked for.
 inline void check_initial_pattern(settings const& s) {
   std::string const& by = s.initial_pattern;
@@ -73,6 +105,9 @@ inline void check_initial_pattern(settings const& s) {
                                 ? "--policy gradual, which begins dense"
                             : density_falls(s)         ? "--policy granet, which begins with more blocks"
                             : s.densities != "uniform" ? "--densities, which is of random patterns"
+                            : s.init == "fixup" ? "--init fixup, where the last matrix of each branch is zero"
+                            : by != "magnitude" && begins_without_branches(s)
+                                ? "--residual, where at first no branch has a gradient; say magnitude"
                             // Differences of gradients drown in fewer bits; float16 has no loss scale yet.
                             : by == "grasp" && in_8_bits               ? "8-bit products; say snip"
                             : by == "grasp" && s.precision != "float"  ? "16-bit weights; say snip"
@@ -85,7 +120,7 @@ inline void check_initial_pattern(settings const& s) {
 /// use.
 inline void check(settings const& s, int available_threads) {
   using tessera::message;
-  check_sizes(s), check_density(s), check_initial_pattern(s);
+  check_sizes(s), check_density(s), check_start(s), check_initial_pattern(s);
   const bool learns_pieces = s.level == "wordpiece" || s.level == "bpe";
   if (!s.vocabulary_file.empty() && !learns_pieces)
     refuse("--vocabulary-file", "has no meaning with --level " + s.level + "; say --level wordpiece or bpe");

@@ -41,9 +41,9 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
 /// Throws option_error unless a run that begins --from another has its model.
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
-  for (const char* name :
-       {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density", "densities",
-        "parameterisation", "base-hidden", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+  for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
+                           "densities", "parameterisation", "base-hidden", "norm", "residual", "level",
+                           "vocabulary", "vocabulary-file", "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
@@ -165,6 +165,7 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     refuse("--densify", "makes a dense model of a sparse one: say --from and --only dense, too");
   for (const char* name : {"mask-share", "mask", "next-sentence"})
     if (s.model != "bert") refuse_if_said(name, "--model " + s.model, "say --model bert");
+  if (says("from")) refuse_if_said("init", "--from, which has weights", "leave it out");
   if (s.decay == "power" || s.decay == "constant")
     refuse_if_said("final-lr", "--decay " + s.decay, "leave it out");
   if (s.reference_batch == 0)
@@ -235,6 +236,7 @@ inline settings new_settings(string_list const& arguments) {
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
   if (s.optimizer == "schedule-free" && !is_stated("decay")) s.decay = "constant";
+  if (!is_stated("norm")) s.norm = usual_norm(s);
   // A file states both.
   if (!says("newborn-warmup") && (says("newborn") || !is_stated("newborn-warmup")))
     s.newborn_warmup = s.newborn == "smet" ? 100 : 0;

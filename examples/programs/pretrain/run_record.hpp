@@ -80,6 +80,15 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.shape.dropout = s.dropout;
   what.shape.density = v.density;
   if (s.densities != "uniform") what.shape.densities = tessera::density_distribution::erdos_renyi;
+  if (s.norm == "none") what.shape.norms = nn::norm_layers::absent;
+  what.shape.residual = s.residual == "rezero"       ? nn::residual_form::rezero
+                        : s.residual == "skipinit"   ? nn::residual_form::skip_init
+                        : s.residual == "layerscale" ? nn::residual_form::layer_scale
+                                                     : nn::residual_form::plain;
+  what.shape.start = s.init == "xavier"    ? nn::initial_values::xavier
+                     : s.init == "fixup"   ? nn::initial_values::fixup
+                     : s.init == "t-fixup" ? nn::initial_values::t_fixup
+                                           : nn::initial_values::standard;
   what.precision = s.precision;
   what.block = v.block;
   what.segments = s.recompute;

@@ -25,6 +25,7 @@ struct settings {
   std::string model = "gpt", preset;
   int layers = 4, hidden = 384, heads = 6, context = 128, positions = 0;
   double dropout = 0;
+  std::string norm = "pre", residual = "plain", init = "default";
   std::string precision = "float";
 
   std::string only = "both";
@@ -107,6 +108,23 @@ inline option_table<settings> const& settings_table() {
          "tokens of the longest sequence that the model will ever see, in a later phase of training; 0: "
          "--context"},
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
+        {"norm", &s::norm, "pre|post|none",
+         "where the layers normalise: before each branch (pre, which gpt does), after each sum (post, which "
+         "bert "
+         "does), or nowhere; none unless said otherwise with --residual rezero and skipinit, and --init "
+         "fixup and "
+         "t-fixup"},
+        {"residual", &s::residual, "plain|rezero|skipinit|layerscale",
+         "how a layer adds its branches: as they are, or times learned numbers, one for each block (rezero: "
+         "Bachlechner et al. 2020) or branch (skipinit: De, Smith 2020), 0 at first, or one for each "
+         "feature, "
+         "0.1, 1e-5 or 1e-6 at first by --layers (layerscale: Touvron et al. 2021)"},
+        {"init", &s::init, "default|xavier|fixup|t-fixup",
+         "first values of the weights: those of GPT-2 and BERT; Xavier's; or, for models without norms, "
+         "Fixup's "
+         "(Zhang et al. 2019), with a learned number for each branch, or T-Fixup's (Huang et al. 2020), "
+         "which "
+         "need no --warmup"},
         {"precision", &s::precision, precisions,
          "of weights and activations; gradients, masters of the weights and moments are float. float8, "
          "int8: floats, whose products in linear layers are of 8 bits, with delayed scaling"}}},
@@ -306,6 +324,19 @@ inline void check_threads(int asked, int available) {
                                          " that this process may use; 0 takes all of them"));
 }
 
+/// Whether each branch is multiplied by 0 at first.
+inline bool begins_without_branches(settings const& s) {
+  return s.residual == "rezero" || s.residual == "skipinit";
+}
+/// Whether the first values are for models without norms.
+inline bool begins_without_norms(settings const& s) { return s.init == "fixup" || s.init == "t-fixup"; }
+
+/// The norms of a model whose settings do not say them.
+inline char const* usual_norm(settings const& s) {
+  if (s.model != "rnn" && (begins_without_branches(s) || begins_without_norms(s))) return "none";
+  return s.model == "bert" ? "post" : "pre";
+}
+
 /// The learning rate of the sparse model of a run, by the density with which it begins.
 inline double suggested_sparse_lr(settings const& s) {
   if (s.parameterisation == "supar") return s.lr;  // which holds for every density
@@ -336,6 +367,7 @@ inline settings settings_of_run(tessera::io::json const& object, std::string con
   settings s = stored_settings(object, document);
   if (!object.find("newborn")) s.newborn = "zero";
   if (!object.find("period")) s.period = 1;
+  if (!object.find("norm")) s.norm = usual_norm(s);
   return s;
 }
 
