@@ -110,21 +110,17 @@ inline option_table<settings> const& settings_table() {
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
         {"norm", &s::norm, "pre|post|none",
          "where the layers normalise: before each branch (pre, which gpt does), after each sum (post, which "
-         "bert "
-         "does), or nowhere; none unless said otherwise with --residual rezero and skipinit, and --init "
-         "fixup and "
-         "t-fixup"},
+         "bert does), or nowhere; none unless said otherwise with --residual rezero and skipinit, and with "
+         "--init fixup and t-fixup"},
         {"residual", &s::residual, "plain|rezero|skipinit|layerscale",
          "how a layer adds its branches: as they are, or times learned numbers, one for each block (rezero: "
-         "Bachlechner et al. 2020) or branch (skipinit: De, Smith 2020), 0 at first, or one for each "
-         "feature, "
-         "0.1, 1e-5 or 1e-6 at first by --layers (layerscale: Touvron et al. 2021)"},
+         "Bachlechner et al. 2020) or branch (skipinit: De, Smith 2020), 0 at first, which go with --init "
+         "xavier, or one for each feature, 0.1, 1e-5 or 1e-6 at first by --layers (layerscale: Touvron et "
+         "al. 2021)"},
         {"init", &s::init, "default|xavier|fixup|t-fixup",
          "first values of the weights: those of GPT-2 and BERT; Xavier's; or, for models without norms, "
-         "Fixup's "
-         "(Zhang et al. 2019), with a learned number for each branch, or T-Fixup's (Huang et al. 2020), "
-         "which "
-         "need no --warmup"},
+         "Fixup's (Zhang et al. 2019), with a learned number for each branch, or T-Fixup's (Huang et al. "
+         "2020), which need no --warmup"},
         {"precision", &s::precision, precisions,
          "of weights and activations; gradients, masters of the weights and moments are float. float8, "
          "int8: floats, whose products in linear layers are of 8 bits, with delayed scaling"}}},
