@@ -39,8 +39,8 @@ enum class averaging {
 /// The samples of before, when an update changes a pattern.
 enum class samples_before {
   forgotten,  // another model is trained now: the average begins anew
-  united,     // the average is over the union of the patterns, of which the model shows what it stores: a
-              // block that grows was zero, and one that is pruned leaves the average
+  united,     // the average is over the union of the patterns, of which the model shows the blocks that it
+           // stores: a block that grows was zero, and one that is pruned leaves the average
 };
 
 /// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
