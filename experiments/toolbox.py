@@ -31,6 +31,11 @@ TECHNIQUES = {
     "EMA": (RATE, ["--average", "ema"]),
     "LAWA": (RATE, ["--average", "lawa"]),
     "warm-up-stable-decay": (RATE, ["--decay", "wsd"]),
+    "ReZero": (RATE, ["--residual", "rezero"]),
+    "SkipInit": (RATE, ["--residual", "skipinit"]),
+    "LayerScale": (RATE, ["--residual", "layerscale"]),
+    "Fixup": (RATE, ["--init", "fixup"]),
+    "T-Fixup, no warm-up": (RATE, ["--init", "t-fixup", "--warmup", "0"]),
     "SµPar, from 64 features": (RATE, ["--parameterisation", "supar", "--base-hidden", "64"]),
 }
 
