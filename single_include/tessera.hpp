@@ -2974,6 +2974,11 @@ template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) 
   return xsimd::reduce_add(value);
 }
 
+/// The largest of all lanes.
+template <class T, class Arch> TESSERA_INLINE T largest_lane(batch<T, Arch> value) {
+  return xsimd::reduce_max(value);
+}
+
 /// Sums as numbers To: themselves, or integers of 32 bits as floats.
 template <class To, class Sum, class Arch> TESSERA_INLINE batch<To, Arch> as(batch<Sum, Arch> const& sums) {
   if constexpr (std::is_same_v<To, Sum>)

@@ -2974,6 +2974,11 @@ template <class T, class Arch> TESSERA_INLINE T sum_lanes(batch<T, Arch> value) 
   return xsimd::reduce_add(value);
 }
 
+/// The largest of all lanes.
+template <class T, class Arch> TESSERA_INLINE T largest_lane(batch<T, Arch> value) {
+  return xsimd::reduce_max(value);
+}
+
 /// Sums as numbers To: themselves, or integers of 32 bits as floats.
 template <class To, class Sum, class Arch> TESSERA_INLINE batch<To, Arch> as(batch<Sum, Arch> const& sums) {
   if constexpr (std::is_same_v<To, Sum>)
@@ -28904,6 +28909,12 @@ class any_tensor {
 
   element_type const& element() const { return *type_->element; }
   bool is_matrix() const { return type_->set_pattern != nullptr; }
+  /// Whether all its values are zero.
+  bool is_zero() const {
+    std::byte const* const first = data();
+    const std::size_t bytes = size_bytes();
+    return bytes == 0 || (first[0] == std::byte() && std::equal(first + 1, first + bytes, first));
+  }
   /// Of a vector: its size, and 1.
   std::int64_t rows() const { return type_->look(tensor_).rows; }
   std::int64_t cols() const { return type_->look(tensor_).cols; }
@@ -30175,6 +30186,8 @@ struct model_size {
     increase(saved_values, std::int64_t(sizeof(E)) / element_bytes);
     return *this;
   }
+  /// Nothing: numbers that are as many for any number of tokens.
+  template <element E> model_size& keeps(feature_vector<E> const&) { return *this; }
   /// Adds the parts of a `saved`, without the parts that stand apart: see nn/saved.hpp. A part of the layer
   /// counts its own saved values.
   template <detail::has_parts Saved> model_size& keeps(Saved const& unfilled) {
@@ -30619,6 +30632,26 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   none      not at all, or by a functor of the attention's scores, such as alibi
 enum class position_coding { learned, rotary, none };
 
+/// Whether the norms of a model normalise, or are left out: their value is then their input.
+enum class norm_layers { present, absent };
+
+/// How a block adds the result of a branch F to its input.
+///   plain         x + F(x)
+///   rezero        x + λ F(x), a number λ for each block, 0 at first (Bachlechner et al. 2020)
+///   skip_init     a number for each branch, 0 at first (De, Smith 2020)
+///   multiplier    a number for each branch, 1 at first (Zhang, Dauphin, Ma 2019)
+///   layer_scale   x + λ ∘ F(x), a number for each feature of each branch, small at first (Touvron et al.
+///   2021)
+enum class residual_form { plain, rezero, skip_init, multiplier, layer_scale };
+
+/// With which values the weights of a model begin: see initialise_transformer.
+enum class initial_values { standard, xavier, fixup, t_fixup };
+
+/// λ of layer_scale at first, by the number of layers (Touvron et al. 2021, §3.1).
+constexpr double first_layer_scale(std::int64_t layers) {
+  return layers <= 18 ? 0.1 : layers <= 24 ? 1e-5 : 1e-6;
+}
+
 /// The shape of a transformer.
 struct transformer_config {
   std::int64_t layers = 4;
@@ -30636,6 +30669,9 @@ struct transformer_config {
   double dropout = 0;
   double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
   density_distribution densities = density_distribution::uniform;  // over these weights
+  norm_layers norms = norm_layers::present;                        // in blocks and around them
+  residual_form residual = residual_form::plain;
+  initial_values start = initial_values::standard;
 
   /// Throws option_error for the first field that makes no sense.
   void check() const {
@@ -30665,6 +30701,12 @@ struct transformer_config {
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
       throw option_error(message("[transformer] density is ", density, ": it must be in (0, 1]"));
+    check_start();
+  }
+
+  /// The form of residual connections: Fixup brings multipliers.
+  residual_form connection() const {
+    return start == initial_values::fixup ? residual_form::multiplier : residual;
   }
 
   /// The density of a weight (rows, cols). Together the weights of queries, keys and values, of the output
@@ -30683,6 +30725,21 @@ struct transformer_config {
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
   std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+
+ private:
+  void check_start() const {
+    if (start != initial_values::fixup && start != initial_values::t_fixup) return;
+    const char* const name = start == initial_values::fixup ? "Fixup" : "T-Fixup";
+    if (norms == norm_layers::present)
+      throw option_error(message("[transformer] the initial values of ", name,
+                                 " are for models without norms: make norms absent"));
+    if (residual != residual_form::plain)
+      throw option_error(message(
+          "[transformer] the initial values of ", name, " are for plain residual connections, which ",
+          start == initial_values::fixup ? "get" : "need no", " multipliers: ", "make residual plain"));
+    if (start == initial_values::fixup && bias == bias_term::absent)
+      throw option_error("[transformer] Fixup has biases: make bias present");
+  }
 };
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31878,10 +31935,31 @@ void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random
 void initialise_transformer(mutable_parameter_list model, std::int64_t layers, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 
+/// Initial values by `start` of a configuration, in the same tensors; biases stay zero.
+///   standard   as above
+///   xavier     all matrices xavier, but the embeddings normal with deviation 1 ÷ √features
+///   fixup      xavier and such embeddings. Of each of L residual branches the last matrix is zero, and the
+///              matrices before it are multiplied by L^(-1 ÷ (2 m - 2)), where the branch has m: 2 in an MLP,
+///              4 in attention, with Q, K and V (Zhang, Dauphin, Ma 2019, §3, and their transformer). Its
+///              scalar biases are part of the biases of layers here. No output is zero: its weight is the
+///              table of tokens
+///   t_fixup    xavier, but V, `attention.out` and the matrices of MLPs are multiplied by 0.67 N^(-1 ÷ 4),
+///              and the embeddings by (9 N)^(-1 ÷ 4), for N layers. This is the formula of an encoder, which
+///              also a decoder without one takes (Huang et al. 2020, §3.2)
+/// Q, K and V lie above each other. In xavier they are one matrix, so each is 1 ÷ √2 as large as it would be
+/// alone; t_fixup takes V alone.
+void initialise_transformer(mutable_parameter_list model, transformer_config const& of, std::uint64_t seed,
+                            distribution from = distribution::normal, double deviation = 0.02);
+
 #ifdef TESSERA_BODY
 
-TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
-                             double deviation, double factor) {
+namespace detail {
+
+/// Fills a matrix as `initialise` does.
+///   factor   of the values of a row
+TESSERA_COLD TESSERA_BODY void fill_rows(any_tensor& matrix, distribution from, std::uint64_t seed,
+                                         random_key parameter, double deviation,
+                                         function_ref<double(std::int64_t)> factor) {
   if (!matrix.is_matrix()) throw shape_error("[initialise] fills matrices, and this is a vector");
   const double rows = static_cast<double>(matrix.rows()), cols = static_cast<double>(matrix.cols());
   const auto stream = [&](std::uint64_t attempt) {
@@ -31906,19 +31984,11 @@ TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t
                            j = std::int64_t(block_col) * matrix.block_cols() + c;
         const bool inside = i < matrix.rows() && j < matrix.cols();
         block[k] =
-            inside ? factor * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)) : 0;
+            inside ? factor(i) * draw(std::uint64_t(i) * std::uint64_t(matrix.cols()) + std::uint64_t(j)) : 0;
       }
     matrix.element().from_double(block.data(), std::ssize(block), to);
     to += block.size() * matrix.element().bytes;
   });
-}
-
-namespace detail {
-
-inline bool is_zero(any_tensor const& tensor) {  // 0 of every element has the bits 0
-  std::byte const* const first = tensor.data();
-  const std::size_t bytes = tensor.size_bytes();
-  return bytes == 0 || (first[0] == std::byte() && std::equal(first + 1, first + bytes, first));
 }
 
 inline bool ends_residual_branch(std::string const& name) {
@@ -31926,21 +31996,87 @@ inline bool ends_residual_branch(std::string const& name) {
   return path.find(".attention.out.") != path.npos || path.find(".mlp.down.") != path.npos;
 }
 
+inline bool is_part(std::string const& name, char const* part) {
+  return ('.' + name).find(part) != std::string::npos;
+}
+
+/// Gives the tensors of a model that are zero values, its matrices by `fill`.
+TESSERA_COLD TESSERA_BODY void fill_zeros(mutable_parameter_list& model,
+                                          function_ref<void(any_parameter&, std::string const&)> fill) {
+  const auto give_values = [&](any_parameter& each, std::string const& name) {
+    if (!each.tensor.is_zero()) return;
+    if (each.tensor.is_matrix())
+      fill(each, name);
+    else if (name == "weight" || name.ends_with(".weight"))
+      each.tensor.set_values(std::vector<double>(static_cast<std::size_t>(each.tensor.size()), 1.0));
+  };
+  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  for (std::size_t i = 0; i < model.size(); ++i) give_values(model[i], names[i]);
+  for (std::size_t i = 0; i < frozen.size(); ++i) give_values(model.frozen()[i], frozen[i]);
+}
+
+/// What the values of a matrix are multiplied by, beside xavier: in all rows, and in the rows of V.
+struct start_factors {
+  double all = 1, of_v = 1;
+};
+TESSERA_COLD TESSERA_BODY start_factors factors_of(initial_values start, double layers, bool gated,
+                                                   any_parameter const& each, std::string const& name) {
+  const bool is_qkv = is_part(name, ".attention.qkv."), is_mlp = is_part(name, ".mlp."),
+             ends = ends_residual_branch(name);
+  if (start == initial_values::fixup) {
+    const double branches = 2 * layers;
+    if (ends) return {0, 0};
+    const double all = is_qkv   ? std::pow(branches, -1.0 / 6)
+                       : is_mlp ? std::pow(branches, gated ? -1.0 / 4 : -1.0 / 2)
+                                : 1.0;
+    return {all, all};
+  }
+  if (start != initial_values::t_fixup) return {};
+  const double share = 0.67 * std::pow(layers, -0.25);
+  if (is_qkv && each.matrices() == 3) {
+    const std::int64_t rows = each.tensor.rows(), cols = each.tensor.cols(), of_v = rows - each.row_end(1);
+    return {1, share * std::sqrt(static_cast<double>(rows + cols) / static_cast<double>(of_v + cols))};
+  }
+  if (ends || is_mlp) return {share, share};
+  return {};
+}
+
 }  // namespace detail
+
+TESSERA_BODY void initialise(any_tensor matrix, distribution from, std::uint64_t seed, random_key parameter,
+                             double deviation, double factor) {
+  detail::fill_rows(matrix, from, seed, parameter, deviation, [&](std::int64_t) { return factor; });
+}
 
 TESSERA_BODY void initialise_transformer(mutable_parameter_list model, std::int64_t layers,
                                          std::uint64_t seed, distribution from, double deviation) {
-  const auto give_values = [&](any_tensor& tensor, std::string const& name) {
-    if (!detail::is_zero(tensor)) return;
-    if (tensor.is_matrix())
-      initialise(tensor, from, seed, name, deviation,
-                 detail::ends_residual_branch(name) ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
-    else if (name == "weight" || name.ends_with(".weight"))
-      tensor.set_values(std::vector<double>(static_cast<std::size_t>(tensor.size()), 1.0));
-  };
-  const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-  for (std::size_t i = 0; i < model.size(); ++i) give_values(model[i].tensor, names[i]);
-  for (std::size_t i = 0; i < frozen.size(); ++i) give_values(model.frozen()[i].tensor, frozen[i]);
+  detail::fill_zeros(model, [&](any_parameter& each, std::string const& name) {
+    initialise(each.tensor, from, seed, name, deviation,
+               detail::ends_residual_branch(name) ? 1 / std::sqrt(2.0 * static_cast<double>(layers)) : 1.0);
+  });
+}
+
+TESSERA_COLD TESSERA_BODY void initialise_transformer(mutable_parameter_list model,
+                                                      transformer_config const& of, std::uint64_t seed,
+                                                      distribution from, double deviation) {
+  if (of.start == initial_values::standard)
+    return initialise_transformer(model, of.layers, seed, from, deviation);
+  const double layers = static_cast<double>(of.layers);
+  const std::vector<std::string> names = model.names();
+  const bool gated = std::any_of(names.begin(), names.end(),
+                                 [](std::string const& name) { return detail::is_part(name, ".mlp.gate."); });
+  detail::fill_zeros(model, [&](any_parameter& each, std::string const& name) {
+    if (detail::is_part(name, "_embedding")) {
+      const double narrowed = of.start == initial_values::t_fixup ? std::pow(9 * layers, -0.25) : 1.0;
+      return initialise(each.tensor, distribution::normal, seed, name,
+                        narrowed / std::sqrt(static_cast<double>(each.tensor.cols())));
+    }
+    const detail::start_factors factors = detail::factors_of(of.start, layers, gated, each, name);
+    const std::int64_t first_of_v = each.matrices() == 3 ? each.row_end(1) : each.tensor.rows();
+    if (factors.all != 0)
+      detail::fill_rows(each.tensor, distribution::xavier, seed, name, 0,
+                        [&](std::int64_t row) { return row < first_of_v ? factors.all : factors.of_v; });
+  });
 }
 
 #endif
@@ -32812,7 +32948,9 @@ void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved c
 
 // `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
 // value is then an elementwise expression: the next product computes it panel by panel, and backward computes
-// it again, so normalised activations are never saved.
+// it again, so normalised activations are never saved. A norm that is absent measures nothing, and takes the
+// numbers for which y = x: models with and without norms are one type. This saves the measurement, not the
+// pass.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -32822,6 +32960,7 @@ template <element T> struct layer_norm {
   feature_vector<accumulator_t<T>> weight, bias;
   bias_term has_bias = bias_term::present;
   double epsilon = 1e-5;
+  norm_layers presence = norm_layers::present;  // absent: y = x
 
   struct saved {
     token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
@@ -32830,26 +32969,34 @@ template <element T> struct layer_norm {
   using gradients = layer_norm<accumulator_t<T>>;
 
   layer_norm() = default;
-  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present)
-      : weight(features), bias(features), has_bias(with_bias) {
+  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present,
+                      norm_layers present = norm_layers::present)
+      : weight(features), bias(features), has_bias(with_bias), presence(present) {
     std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each("bias", optional(of.bias, of.has_bias)...);
-    each.setting("epsilon", of.epsilon...);
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.presence, others.presence...);
+    if (first.is_absent()) return each.setting("absent", true);
+    each("weight", first.weight, others.weight...);
+    each("bias", optional(first.bias, first.has_bias), optional(others.bias, others.has_bias)...);
+    each.setting("epsilon", first.epsilon, others.epsilon...);
   }
-  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present) {
-    model_size size = model_size::of<T>().vector(features).keeps(saved());
-    return with_bias == bias_term::present ? size.vector(features) : size;
+  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present,
+                         norm_layers present = norm_layers::present) {
+    model_size size = model_size::of<T>().keeps(saved());
+    if (present == norm_layers::absent) return size;
+    return with_bias == bias_term::present ? size.vector(features).vector(features) : size.vector(features);
   }
+  bool is_absent() const { return presence == norm_layers::absent; }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    return statements(s.mean = mean_features(x),
-                      s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon));
+    if (is_absent()) std::ranges::fill(s.mean, 0), std::ranges::fill(s.scale, 1);
+    return statements(when(!is_absent(), [&] { return s.mean = mean_features(x); }), when(!is_absent(), [&] {
+                        return s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon);
+                      }));
   }
   auto value(panel_matrix<T> const& x, saved const& s) const {
     return (x - s.mean) * s.scale * weight + bias;
@@ -32868,6 +33015,7 @@ template <element T>
 void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                              destination<T> dx, gradients& g, pass<T> const& p) const {
   require_forward("layer_norm", s.mean.size(), dy.tokens());
+  if (is_absent()) return run(p.ctx, dx = converted(dy));
   const auto dz = named<"dy">(dy);
   const auto n = named<"n">((x - s.mean) * s.scale);
   const auto d = named<"d">(dz * weight);
@@ -32894,6 +33042,7 @@ void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_mat
 template <element T> struct rms_norm {
   feature_vector<accumulator_t<T>> weight;
   double epsilon = 1e-5;
+  norm_layers presence = norm_layers::present;  // absent: y = x
 
   struct saved {
     token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
@@ -32903,22 +33052,30 @@ template <element T> struct rms_norm {
 
   rms_norm() = default;
   /// Has no bias, whatever the bias_term.
-  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent) : weight(features) {
+  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent,
+                    norm_layers present = norm_layers::present)
+      : weight(features), presence(present) {
     std::ranges::fill(weight, accumulator_t<T>(1));
   }
 
-  static void parts(auto& each, auto&... of) {
-    each("weight", of.weight...);
-    each.setting("epsilon", of.epsilon...);
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.presence, others.presence...);
+    if (first.is_absent()) return each.setting("absent", true);
+    each("weight", first.weight, others.weight...);
+    each.setting("epsilon", first.epsilon, others.epsilon...);
   }
-  static model_size size(std::int64_t features, bias_term = bias_term::absent) {
-    return model_size::of<T>().vector(features).keeps(saved());
+  static model_size size(std::int64_t features, bias_term = bias_term::absent,
+                         norm_layers present = norm_layers::present) {
+    const model_size size = model_size::of<T>().keeps(saved());
+    return present == norm_layers::absent ? size : model_size(size).vector(features);
   }
+  bool is_absent() const { return presence == norm_layers::absent; }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   saved unfilled() const { return {}; }
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    return s.scale = rsqrt(mean_features(square(x)) + epsilon);
+    if (is_absent()) std::ranges::fill(s.scale, 1);
+    return when(!is_absent(), [&] { return s.scale = rsqrt(mean_features(square(x)) + epsilon); });
   }
   auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
 
@@ -32935,6 +33092,7 @@ template <element T>
 void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                            destination<T> dx, gradients& g, pass<T> const& p) const {
   require_forward("rms_norm", s.scale.size(), dy.tokens());
+  if (is_absent()) return run(p.ctx, dx = converted(dy));
   const auto dn = named<"dn">(dy * x * s.scale);
   const auto sum_dn = local(sum_features(dn * weight));
   const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
@@ -32945,21 +33103,222 @@ void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matri
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/scaled_residual.hpp
+#ifndef TESSERA_SINGLE_NN_SCALED_RESIDUAL
+#define TESSERA_SINGLE_NN_SCALED_RESIDUAL
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// λ of a residual connection x + λ ∘ F(x): one learned number, as in ReZero (Bachlechner et al. 2020),
+/// SkipInit (De, Smith 2020) and Fixup (Zhang et al. 2019), or one for each feature, as in LayerScale
+/// (Touvron et al. 2021); absent, the connection is plain.
+///
+/// Its gradient is Σ dy ∘ F(x), so F(x) is kept from forward to backward: features x tokens values. To
+/// compute it again would take the last product of F again. Where layers are recomputed it is, too, with all
+/// else. F(x) is kept in the element T: a sum of bfloat16 is rounded once more than a plain one.
+template <element T> struct residual_scale {
+  using vector = feature_vector<accumulator_t<T>>;
+
+  vector lambda;
+  bias_term has_lambda = bias_term::absent;
+
+  using gradients = residual_scale<accumulator_t<T>>;
+
+  residual_scale() = default;
+  /// λ is `first` at first.
+  ///   numbers   1, or the number of features
+  residual_scale(std::int64_t numbers, double first) : lambda(numbers), has_lambda(bias_term::present) {
+    if (numbers < 1)
+      throw option_error(message("[residual_scale] ", numbers, " numbers: give 1, or one for each feature"));
+    std::ranges::fill(lambda, static_cast<accumulator_t<T>>(first));
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each("lambda", optional(first.lambda, first.has_lambda), optional(others.lambda, others.has_lambda)...);
+    if (first) each.setting("numbers", first.lambda.size());
+  }
+  explicit operator bool() const { return has_lambda == bias_term::present; }
+
+  /// λ of each feature; `factors` have their size.
+  void expand(vector& factors) const {
+    if (lambda.size() > 1 && lambda.size() != factors.size())
+      throw shape_error(message("[residual_scale] λ has ", lambda.size(), " numbers, but there are ",
+                                factors.size(), " features"));
+    if (lambda.size() > 1)
+      std::ranges::copy(lambda, factors.begin());
+    else
+      std::ranges::fill(factors, lambda.size() == 1 ? lambda[0] : 1);
+  }
+
+  // ---- for statements that add a branch F(x) to x in the kernel of its last product ----
+
+  /// The statement to = plus + F(x) that such a kernel computes: h = x + F(x) of a plain connection; of a
+  /// scaled one branch = branch + F(x), where `branch` is zero before. One kernel is compiled for both.
+  struct branch_sum {
+    panel_matrix<T>& to;
+    panel_matrix<T> const& plus;
+  };
+  branch_sum sum(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T>& branch) const {
+    return *this ? branch_sum{branch, branch} : branch_sum{h, x};
+  }
+  /// The statements before it, branch = 0, and after it, h = x + λ ∘ branch; none of a plain connection.
+  auto cleared(panel_matrix<T>& branch) const {
+    return when(bool(*this), [&] { return branch = feature_number() * 0.0; });
+  }
+  auto scaled(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T> const& branch,
+              vector const& factors) const {
+    return when(bool(*this), [&] { return h = x + branch * factors; });
+  }
+
+  /// The gradient by F(x): λ ∘ dy, in `room`, or, of a plain connection, dy itself. Adds dλ.
+  panel_matrix<T> const& branch_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& branch,
+                                         vector const& factors, panel_matrix<T>& room, gradients& g,
+                                         pass<T> const& p) const;
+};
+
+template <element T>
+panel_matrix<T> const& residual_scale<T>::branch_gradient(panel_matrix<T> const& dy,
+                                                          panel_matrix<T> const& branch,
+                                                          vector const& factors, panel_matrix<T>& room,
+                                                          gradients& g, pass<T> const& p) const {
+  if (!*this) return dy;
+  const bool of_lambda = is_wanted(g.lambda);
+  const auto sums_room = p.template borrow_saved<vector>();
+  vector& sums = *sums_room;
+  sums.resize(dy.features());
+  run(p.ctx, when(of_lambda, [&] { return sums = sum_tokens(dy * branch); }), room = dy * factors);
+  if (!of_lambda) return room;
+  if (g.lambda.size() == sums.size()) {
+    for (std::int64_t i = 0; i < sums.size(); ++i) g.lambda[i] += sums[i];
+  } else {
+    double all = 0;
+    for (const auto sum : sums) all += sum;
+    g.lambda[0] += static_cast<accumulator_t<T>>(all);
+  }
+  return room;
+}
+
+/// y = x + λ ∘ layer(x)
+///   λ   of residual_scale; 0 gives the bits of x and, in float and double, 1 the bits of nn::residual
+template <element T, class Layer> struct scaled_residual {
+  Layer layer;
+  residual_scale<T> scale;
+
+  struct saved {
+    typename Layer::saved layer;
+    panel_matrix<T> branch;                      // layer(x)
+    typename residual_scale<T>::vector factors;  // λ of each feature
+    static void parts(auto& each, auto&... of) {
+      each.apart("", of.layer...), each.apart("branch", of.branch...), each.apart("factors", of.factors...);
+    }
+  };
+  using gradients = scaled_residual<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.layer...);
+    each("", of.scale...);
+    each.setting("residual", true);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Layer>
+void scaled_residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                        pass<T> const& p) const {
+  fit(s.branch, x.features(), x.tokens());
+  s.factors.resize(x.features());
+  scale.expand(s.factors);
+  layer.forward(x, s.branch, s.layer, p);
+  run(p.ctx, y = x + s.branch * s.factors);
+}
+
+template <element T, class Layer>
+void scaled_residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("scaled_residual", s.branch.tokens(), dy.tokens());
+  const auto room = p.borrow(x.features());
+  panel_matrix<T> const& dbranch = scale.branch_gradient(dy, s.branch, s.factors, *room, g.scale, p);
+  layer.backward(x, s.layer, dbranch, dx.with(dy), g.layer, p);
+  dx.add_term(p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/transformer_block.hpp
 #ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
 #define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
 enum class norm_order { pre, post };
 
+namespace detail {
+
+/// A norm by a configuration. One that a program has written may know no absence.
+template <class Norm> Norm norm_of(transformer_config const& of) {
+  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
+    return Norm(of.hidden, of.bias, of.norms);
+  else
+    return Norm(of.hidden, of.bias);
+}
+template <class Norm> model_size norm_size(transformer_config const& of) {
+  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
+    return Norm::size(of.hidden, of.bias, of.norms);
+  else if (of.norms == norm_layers::absent)
+    throw option_error(
+        "[transformer_block] this norm cannot be absent: give it a third argument, norm_layers");
+  else
+    return Norm::size(of.hidden, of.bias);
+}
+
+/// The numbers of λ of the result of attention, number 0, or of an MLP, number 1: none, one, or one for each
+/// feature.
+inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
+  switch (of.connection()) {
+    case residual_form::plain:
+      return 0;
+    case residual_form::rezero:
+      return branch == 0 ? 1 : 0;
+    case residual_form::layer_scale:
+      return of.hidden;
+    default:
+      return 1;
+  }
+}
+/// Throws option_error for scaled residual connections.
+TESSERA_COLD inline void require_plain(bool scaled) {
+  if (scaled)
+    throw option_error(
+        "[transformer_block] scaled residual connections are for pre-norm blocks, or blocks without norms, "
+        "and this one has post-norm: make residual plain, or norms absent");
+}
+template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
+  const std::int64_t numbers = scale_numbers(of, branch);
+  if (numbers == 0) return {};
+  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.layers)
+                   : of.connection() == residual_form::multiplier ? 1.0
+                                                                  : 0.0};
+}
+
+}  // namespace detail
+
 /// Attention A and an MLP M, each with a residual connection.
 ///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
 ///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
 /// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
+/// Norms may be absent, and the results of A and M scaled by λ (see residual_scale), which saves them, too:
+/// if pre, or without norms. Without mlp_scale, attention_scale is of both.
 template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
@@ -32973,15 +33332,20 @@ struct transformer_block {
   Norm norm2;
   Mlp mlp;
   dropout<T> mlp_dropout;
+  residual_scale<T> attention_scale, mlp_scale;
 
   struct saved {
     typename Norm::saved norm1, norm2;
     typename Attention::saved attention;
     typename Mlp::saved mlp;
-    panel_matrix<T> h, v;  // v: post only
+    panel_matrix<T> h, v;                          // v: post only
+    panel_matrix<T> attention_branch, mlp_branch;  // if scaled
+    typename residual_scale<T>::vector factors_of_attention, factors_of_mlp;
     static void parts(auto& each, auto&... of) {
       each("norm1", of.norm1...), each("norm2", of.norm2...), each("attention", of.attention...);
       each("mlp", of.mlp...), each("h", of.h...), each("v", of.v...);
+      each("attention_branch", of.attention_branch...), each("mlp_branch", of.mlp_branch...);
+      each("factors_of_attention", of.factors_of_attention...), each("factors_of_mlp", of.factors_of_mlp...);
     }
   };
   using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
@@ -32995,47 +33359,88 @@ struct transformer_block {
     each("norm2", of.norm2...);
     each("mlp", of.mlp...);
     each("mlp_dropout", of.mlp_dropout...);
+    each("attention_scale", of.attention_scale...);
+    each("mlp_scale", of.mlp_scale...);
   }
+  /// Throws option_error where results would be scaled that a norm follows.
   static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Norm::size(of.hidden, of.bias), 2)
-        .part(Attention::size(of))
-        .part(Mlp::size(of))
-        .keeps(saved{{}, {}, {}, {}, {of.hidden, 0}, {is_pre ? 0 : of.hidden, 0}})
-        .lends(of.hidden, 4);
+    const bool scaled = of.connection() != residual_form::plain;
+    if (!is_pre && of.norms == norm_layers::present) detail::require_plain(scaled);
+    const std::int64_t branch = scaled ? of.hidden : 0;
+    model_size size = model_size::of<T>()
+                          .part(detail::norm_size<Norm>(of), 2)
+                          .part(Attention::size(of))
+                          .part(Mlp::size(of))
+                          .keeps(saved{{},
+                                       {},
+                                       {},
+                                       {},
+                                       {of.hidden, 0},
+                                       {is_pre ? 0 : of.hidden, 0},
+                                       {branch, 0},
+                                       {branch, 0},
+                                       {},
+                                       {}})
+                          .lends(of.hidden, 4);
+    for (const int number : {0, 1})
+      if (const std::int64_t numbers = detail::scale_numbers(of, number); numbers > 0) size.vector(numbers);
+    return size;
   }
   /// Zeros on random patterns; gains are 1.
   ///   name   of this block in the model, which begins the keys of its random choices
   static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
                                   parameter_name const& name) {
-    return {Norm(of.hidden, of.bias),
+    return {detail::norm_of<Norm>(of),
             Attention::random(of, seen, seed, name.child("attention")),
             {of.dropout, name.child("attention_dropout").key()},
-            Norm(of.hidden, of.bias),
+            detail::norm_of<Norm>(of),
             Mlp::random(of, seed, name.child("mlp")),
-            {of.dropout, name.child("mlp_dropout").key()}};
+            {of.dropout, name.child("mlp_dropout").key()},
+            detail::scale_of<T>(of, 0),
+            detail::scale_of<T>(of, 1)};
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
   saved unfilled() const {
-    const std::int64_t features = mlp.outputs(0);
-    return {norm1.unfilled(), norm2.unfilled(), attention.unfilled(),
-            mlp.unfilled(),   {features, 0},    {is_pre ? 0 : features, 0}};
+    const std::int64_t features = mlp.outputs(0), branch = attention_scale ? features : 0;
+    const auto factors = [&] { return residual_scale<T>::vector::of_values(nullptr, branch); };
+    return {norm1.unfilled(),           norm2.unfilled(), attention.unfilled(), mlp.unfilled(), {features, 0},
+            {is_pre ? 0 : features, 0}, {branch, 0},      {branch, 0},          factors(),      factors()};
   }
+  /// λ of the MLP's result.
+  residual_scale<T> const& scale_of_mlp() const { return mlp_scale ? mlp_scale : attention_scale; }
+
   auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    const auto add_to_x = [&](auto const& branch) { return s.h = x + branch; };
+    auto const &scale1 = attention_scale, &scale2 = scale_of_mlp();
+    if (scale1) scale1.expand(s.factors_of_attention), scale2.expand(s.factors_of_mlp);
+    const auto in_h = scale1.sum(x, s.h, s.attention_branch);
+    const auto add_to_x = [&](auto const& branch) { return in_h.to = in_h.plus + branch; };
     if constexpr (is_pre) {
       const auto n1 = norm1.value(x, s.norm1), n2 = norm2.value(s.h, s.norm2);
+      const auto mlp_alone = [&] {
+        return mlp_dropout.dropped(mlp.value(n2, s.mlp), p,
+                                   [&](auto const& branch) { return s.mlp_branch = s.mlp_branch + branch; });
+      };
       return statements(norm1.prepare(x, s.norm1, p), attention.prepare(n1, s.attention, p),
+                        scale1.cleared(s.attention_branch),
                         attention_dropout.dropped(attention.value(n1, s.attention), p, add_to_x),
-                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p));
+                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
+                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p),
+                        scale2.cleared(s.mlp_branch), when(bool(scale2), mlp_alone));
     } else {
+      if constexpr (requires { norm1.is_absent(); })
+        if (!norm1.is_absent()) detail::require_plain(bool(scale1));
       const auto n = norm1.value(s.h, s.norm1);
-      const auto add_to_n = [&](auto const& branch) { return s.v = n + branch; };
-      return statements(attention.prepare(x, s.attention, p),
+      const auto in_v = scale2.sum(s.h, s.v, s.mlp_branch);  // without norms n is h, and of zeros zero
+      const auto add_to_n = [&](auto const& branch) {
+        return in_v.to = norm1.value(in_v.plus, s.norm1) + branch;
+      };
+      return statements(attention.prepare(x, s.attention, p), scale1.cleared(s.attention_branch),
                         attention_dropout.dropped(attention.value(x, s.attention), p, add_to_x),
+                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
                         norm1.prepare(s.h, s.norm1, p), mlp.prepare(n, s.mlp, p),
-                        mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
+                        scale2.cleared(s.mlp_branch), mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
+                        scale2.scaled(s.h, s.v, s.mlp_branch, s.factors_of_mlp),
                         norm2.prepare(s.v, s.norm2, p));
     }
   }
@@ -33052,11 +33457,15 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_mat
                                                                        pass<T> const& p) const {
   fit(s, unfilled(), x.tokens());
   panel_matrix<T>& to = *y.to();
-  if constexpr (is_pre)
-    run(p.ctx, prepare(x, s, p),
-        mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                            [&](auto const& branch) { return to = s.h + branch; }));
-  else
+  if constexpr (is_pre) {
+    auto const& scale = scale_of_mlp();
+    const auto add_to_h = [&] {
+      return mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
+                                 [&](auto const& branch) { return to = s.h + branch; });
+    };
+    run(p.ctx, prepare(x, s, p), when(!scale, add_to_h),
+        scale.scaled(s.h, to, s.mlp_branch, s.factors_of_mlp));
+  } else
     run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
   y.add_term(p);
 }
@@ -33072,31 +33481,41 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_ma
   const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
   panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
   using to = destination<T>;
+  const auto by_attention = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
+    return attention_dropout.gradient(
+        attention_scale.branch_gradient(dsum, s.attention_branch, s.factors_of_attention, dropped,
+                                        g.attention_scale, p),
+        dropped, p);
+  };
+  const auto by_mlp = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
+    return mlp_dropout.gradient(
+        scale_of_mlp().branch_gradient(dsum, s.mlp_branch, s.factors_of_mlp, dropped,
+                                       mlp_scale ? g.mlp_scale : g.attention_scale, p),
+        dropped, p);
+  };
+  const bool of_attention = any_wanted(g.attention) || any_wanted(g.attention_scale);
   if constexpr (is_pre) {
-    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || any_wanted(g.attention),
+    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || of_attention,
                to_norm2 = to_attention || any_wanted(g.norm2);
     run(p.ctx, n = norm2.value(s.h, s.norm2));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dy, dropped, p), to(dn).only_if(to_norm2), g.mlp, p);
+    mlp.backward(n, s.mlp, by_mlp(dy), to(dn).only_if(to_norm2), g.mlp, p);
     if (!to_norm2) return;
     norm2.backward(s.h, s.norm2, dn, to(dh, &dy).only_if(to_attention), g.norm2, p);
     if (!to_attention) return;
     run(p.ctx, n = norm1.value(x, s.norm1));
-    attention.backward(n, s.attention, attention_dropout.gradient(dh, dropped, p), to(dn).only_if(to_norm1),
-                       g.attention, p);
+    attention.backward(n, s.attention, by_attention(dh), to(dn).only_if(to_norm1), g.attention, p);
     if (to_norm1) norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
   } else {
     panel_matrix<T>& dv = dh;
-    const bool to_attention = dx || any_wanted(g.attention), to_norm1 = to_attention || any_wanted(g.norm1),
-               to_mlp = to_norm1 || any_wanted(g.mlp);
+    const bool to_attention = dx || of_attention, to_norm1 = to_attention || any_wanted(g.norm1),
+               to_mlp = to_norm1 || any_wanted(g.mlp) || any_wanted(g.mlp_scale);
     norm2.backward(s.v, s.norm2, dy, to(dv).only_if(to_mlp), g.norm2, p);
     if (!to_mlp) return;
     run(p.ctx, n = norm1.value(s.h, s.norm1));
-    mlp.backward(n, s.mlp, mlp_dropout.gradient(dv, dropped, p), to(dn, &dv).only_if(to_norm1), g.mlp, p);
+    mlp.backward(n, s.mlp, by_mlp(dv), to(dn, &dv).only_if(to_norm1), g.mlp, p);
     if (!to_norm1) return;
     norm1.backward(s.h, s.norm1, dn, to(dh).only_if(to_attention), g.norm1, p);
-    if (to_attention)
-      attention.backward(x, s.attention, attention_dropout.gradient(dh, dropped, p), dx.with(dh), g.attention,
-                         p);
+    if (to_attention) attention.backward(x, s.attention, by_attention(dh), dx.with(dh), g.attention, p);
   }
   dx.add_term(p);
 }
@@ -33148,8 +33567,8 @@ template <element T, class Op> struct masked_token_head {
   using gradients = masked_token_head<accumulator_t<T>, Op>;
 
   masked_token_head() = default;
-  masked_token_head(std::int64_t vocabulary, std::int64_t hidden)
-      : transform(hidden, hidden), norm(hidden), bias(vocabulary) {}
+  masked_token_head(std::int64_t vocabulary, std::int64_t hidden, norm_layers norms = norm_layers::present)
+      : transform(hidden, hidden), norm(hidden, bias_term::present, norms), bias(vocabulary) {}
 
   static void parts(auto& each, auto&... of) {
     each.dense("transform", of.transform...);
@@ -33157,10 +33576,11 @@ template <element T, class Op> struct masked_token_head {
     each("bias", of.bias...);
     each.setting("activation", Op());
   }
-  static model_size size(std::int64_t vocabulary, std::int64_t hidden) {
+  static model_size size(std::int64_t vocabulary, std::int64_t hidden,
+                         norm_layers norms = norm_layers::present) {
     return model_size::of<T>()
         .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
-        .part(layer_norm<T>::size(hidden))
+        .part(layer_norm<T>::size(hidden, bias_term::present, norms))
         .vector(vocabulary)
         .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
   }
@@ -33241,7 +33661,7 @@ struct encoder_body {
       : config(of), token_embedding(of.vocabulary, of.hidden) {
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     segment_embedding = embedding<T>(config.segment_types, config.hidden);
-    embedding_norm = layer_norm<T>(config.hidden);
+    embedding_norm = layer_norm<T>(config.hidden, bias_term::present, config.norms);
     embedding_dropout = {config.dropout, "embedding_dropout"};
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(
@@ -33269,7 +33689,7 @@ struct encoder_body {
         .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
-        .part(layer_norm<T>::size(of.hidden))
+        .part(layer_norm<T>::size(of.hidden, bias_term::present, of.norms))
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
         .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
@@ -33356,10 +33776,10 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden);
+    head = masked_token_head<T, Op>(config.vocabulary, config.hidden, config.norms);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
-    initialise_transformer(*this, config.layers, seed, distribution::truncated_normal);
+    initialise_transformer(*this, config, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -33371,7 +33791,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     return body::size(of, 1, segments)
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden))
+        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();
@@ -33518,8 +33938,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     embedding_dropout = {config.dropout, "embedding_dropout"};
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
-    final_norm = layer_norm<T>(config.hidden, config.bias);
-    initialise_transformer(*this, config.layers, seed);
+    final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
+    initialise_transformer(*this, config, seed);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -33544,7 +33964,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
         .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
-        .part(layer_norm<T>::size(of.hidden, of.bias))
+        .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
         .lends(of.hidden, 2)  // their gradients
@@ -34892,7 +35312,8 @@ auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of,
   auto attention = slimmed(of.attention, heads);
   auto mlp = slimmed(of.mlp, neurons);
   return transformer_block<T, Block, Order, Norm, decltype(mlp), decltype(attention)>{
-      of.norm1, std::move(attention), of.attention_dropout, of.norm2, std::move(mlp), of.mlp_dropout};
+      of.norm1,       std::move(attention), of.attention_dropout, of.norm2,
+      std::move(mlp), of.mlp_dropout,       of.attention_scale,   of.mlp_scale};
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -35543,6 +35964,47 @@ TESSERA_COLD inline build_information build_info() {
 }
 
 }}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/simd/root_code.hpp
+#ifndef TESSERA_SINGLE_SIMD_ROOT_CODE
+#define TESSERA_SINGLE_SIMD_ROOT_CODE
+#include <bit>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace simd {
+
+/// About the square root (Shift 1) or the fourth root (Shift 2) of numbers in [0, 1], and the exact inverse
+/// of that function: a float's exponent and mantissa, as one integer, are shifted, which takes no division.
+/// In equal steps of such a root small numbers err little more than large ones, in relation.
+template <int Shift> struct root_code {
+  static constexpr std::int32_t one = std::bit_cast<std::int32_t>(1.0F);
+
+  static float root(float x) {
+    return std::bit_cast<float>(((std::bit_cast<std::int32_t>(x) - one) >> Shift) + one);
+  }
+  static float power(float root) {
+    return root > 0 ? std::bit_cast<float>((std::bit_cast<std::int32_t>(root) - one) * (1 << Shift) + one)
+                    : 0;
+  }
+
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> root(batch<float, Arch> x) {
+    const batch<std::int32_t, Arch> bits = xsimd::bitwise_cast<std::int32_t>(x);
+    return xsimd::bitwise_cast<float>(((bits - one) >> Shift) + one);
+  }
+  /// Of numbers from 2^-16 on.
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> power(batch<float, Arch> root) {
+    const batch<std::int32_t, Arch> bits = xsimd::bitwise_cast<std::int32_t>(root);
+    return xsimd::bitwise_cast<float>(((bits - one) << Shift) + one);
+  }
+  /// Of these, and zero.
+  template <class Arch> TESSERA_INLINE static batch<float, Arch> power_or_zero(batch<float, Arch> root) {
+    const batch<float, Arch> zero(0.0F);
+    return xsimd::select(root > zero, power(xsimd::max(root, batch<float, Arch>(0x1p-16F))), zero);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::simd
 #endif
 
 // ---- tessera/statements/account.hpp
@@ -37833,6 +38295,7 @@ enum class state_per {
   block,    // stored blocks
   row,      // rows, of new blocks too: stay as they are when the pattern changes
   col,      // columns
+  whole,    // the parameter itself
 };
 
 /// What an array has in new blocks when a pattern changes.
@@ -37906,9 +38369,14 @@ class state_list {
     add(std::move(name), accumulator(), state_per::element);
     arrays_.back().begins = begins;
   }
-  void blocks(std::string name) { add(std::move(name), accumulator(), state_per::block); }
+  void blocks(std::string name, in_new_blocks begins = in_new_blocks::zero) {
+    add(std::move(name), accumulator(), state_per::block);
+    arrays_.back().begins = begins;
+  }
   void rows(std::string name) { add(std::move(name), accumulator(), state_per::row); }
   void cols(std::string name) { add(std::move(name), accumulator(), state_per::col); }
+  /// One accumulator.
+  void number(std::string name) { add(std::move(name), accumulator(), state_per::whole); }
   /// An accumulator for each block of a matrix, "born": the number of updates before it grew, zero for blocks
   /// of the first pattern. Once, whoever asks.
   void births();
@@ -37924,8 +38392,10 @@ class state_list {
   /// (float). When a pattern changes, values that were in one group before and are so again keep their bits;
   /// a group of values of several gets a new scale, the greatest magnitude in it, and the nearest codes.
   ///   code   must live longer than the state: a constant
-  void scaled(std::string name, int group, eight_bits const& code) {
+  void scaled(std::string name, int group, eight_bits const& code,
+              in_new_blocks begins = in_new_blocks::zero) {
     add(name, element_type_of<std::uint8_t>, state_per::element, group, &code);
+    arrays_.back().begins = begins;
     add(name + ".scale", element_type_of<float>, state_per::group, group);
   }
 
@@ -38012,6 +38482,8 @@ TESSERA_BODY std::int64_t state_array::size_for(parameter_sizes const& of) const
       return of.rows;
     case state_per::col:
       return of.cols;
+    case state_per::whole:
+      return 1;
   }
   return 0;
 }
@@ -38773,13 +39245,12 @@ TESSERA_BODY void move_blocks(aligned_array<std::byte>& array, pattern_moves con
   if (size != array.size()) array = std::move(other);
 }
 
-/// Codes and their scales after a change of pattern, where groups do not end with blocks: see
-/// state_list::scaled.
+/// Codes and their scales after a change of pattern: see state_list::scaled.
 TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, pattern_moves const& moves,
                                        parameter_sizes const& now, std::int64_t block_elements) {
   constexpr std::int64_t none = -1, several = -2;
   const std::int64_t group = codes.group;
-  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code},
+  state_array next_codes{codes.name, codes.element, codes.per, codes.group, codes.code, codes.begins},
       next_scales{scales.name, scales.element, scales.per, scales.group};
   next_codes.reset(now);
   next_scales.reset(now);
@@ -38787,19 +39258,29 @@ TESSERA_COLD TESSERA_BODY void regroup(state_array& codes, state_array& scales, 
   for (auto const& m : moves.kept())
     for (std::int64_t k = 0; k < block_elements; ++k)
       old[std::size_t(m.to * block_elements + k)] = m.from * block_elements + k;
+  const auto old_value = [&](std::int64_t was) {
+    return codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+  };
+  float newborn = 0;
+  if (codes.begins == in_new_blocks::mean) {
+    double sum = 0;
+    for (const std::int64_t was : old) sum += was == none ? 0 : double(old_value(was));
+    newborn = float(sum / double(std::max<std::int64_t>(1, std::ssize(moves.kept()) * block_elements)));
+  }
   for (std::int64_t g = 0; g < next_scales.size(); ++g) {
     const std::int64_t first = g * group, last = std::min(now.elements, first + group);
     std::int64_t from = none;  // the group of before
     float greatest = 0;
     const auto value = [&](std::int64_t at) {
       const std::int64_t was = old[std::size_t(at)];
-      return was == none
-                 ? 0
-                 : codes.code->value(codes.data<std::uint8_t>()[was]) * scales.data<float>()[was / group];
+      return was == none ? newborn : old_value(was);
     };
     for (std::int64_t at = first; at < last; ++at) {
-      if (const std::int64_t was = old[std::size_t(at)]; was != none)
+      const std::int64_t was = old[std::size_t(at)];
+      if (was != none)
         from = from == none || from == was / group ? was / group : several;
+      else if (newborn != 0)
+        from = several;
       greatest = std::max(greatest, std::abs(value(at)));
     }
     next_scales.data<float>()[g] = from == several ? greatest : from == none ? 0 : scales.data<float>()[from];
@@ -38835,7 +39316,7 @@ TESSERA_COLD TESSERA_BODY void move_state(std::vector<state_array>& arrays, patt
                                           std::int64_t updates) {
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     state_array& array = arrays[i];
-    if (array.code && block_elements % array.group != 0) {
+    if (array.code && (block_elements % array.group != 0 || array.begins != in_new_blocks::zero)) {
       regroup(array, arrays[i + 1], moves, now, block_elements);
       ++i;
       continue;
@@ -39417,20 +39898,39 @@ inline double sum_of_decays(std::int64_t done, std::int64_t interval, double end
   return (updates + std::sin(updates * half) * std::cos((updates + 1) * half) / std::sin(half)) / 2;
 }
 
-/// The number of blocks that the update after `done` steps replaces: `fraction` of the stored ones, falling
-/// as decay_after, and no more than are absent, since a matrix may be nearly dense. The rest of a rounding is
+/// The number of blocks that the update after `done` steps replaces: `fraction` of `blocks`, falling as
+/// decay_after, and no more than are `absent`, since a matrix may be nearly dense. The rest of a rounding is
 /// carried to the next update: of six blocks a tenth is one block at three updates of five, where always one
 /// would tear out a sixth of the matrix each time, and always none would keep its pattern.
 ///   fraction   in [0, 1]
+inline std::int64_t replaced_blocks(std::int64_t blocks, std::int64_t absent, double fraction,
+                                    std::int64_t done, std::int64_t interval, double end,
+                                    fraction_decay how = fraction_decay::cosine) {
+  const auto until = [&](std::int64_t steps) {
+    return std::llround(fraction * static_cast<double>(blocks) * sum_of_decays(steps, interval, end, how));
+  };
+  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0, std::min(blocks, absent));
+}
+/// Of the stored blocks.
 inline std::int64_t replaced_blocks(pattern const& stored, double fraction, std::int64_t done,
                                     std::int64_t interval, double end,
                                     fraction_decay how = fraction_decay::cosine) {
-  const auto until = [&](std::int64_t steps) {
-    return std::llround(fraction * static_cast<double>(stored.blocks()) *
-                        sum_of_decays(steps, interval, end, how));
-  };
-  return std::clamp<std::int64_t>(until(done) - until(done - interval), 0,
-                                  std::min(stored.blocks(), absent_blocks(stored)));
+  return replaced_blocks(stored.blocks(), absent_blocks(stored), fraction, done, interval, end, how);
+}
+
+/// The density after `done` steps that falls from `initial` to `last` between two steps, as a cubic that ends
+/// flat (Zhu, Gupta 2017, "To prune, or not to prune", equation 1).
+inline double cubic_density(double initial, double last, std::int64_t done, std::int64_t begin,
+                            std::int64_t end) {
+  const double left =
+      1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
+  return last + (initial - last) * left * left * left;
+}
+
+/// The number of blocks of a matrix at a density, at least one.
+inline std::int64_t blocks_of_density(pattern const& stored, double density) {
+  const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
+  return std::max<std::int64_t>(1, std::llround(density * all));
 }
 
 /// `count` random absent blocks of a matrix, drawn anew at each update.
@@ -39561,7 +40061,7 @@ TESSERA_BODY std::vector<char> matrix_at_update::weakest_blocks(std::int64_t cou
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// The absent blocks of each sparse weight whose gradients have the greatest growth_score; their number is
-/// the policy's count. They are found in one backward, whose pass gets the observer:
+/// the policy's growth. They are found in one backward, whose pass gets the observer:
 ///
 ///   candidates.watch(policy, done, model, gradients);
 ///   pass.weight_gradients = candidates.observer();   // none in all other passes
@@ -39606,8 +40106,9 @@ template <class Policy> class growth_candidates {
                         stored,
                         weight.block_rows(),
                         weight.block_cols(),
-                        policy.count(stored, done),
+                        kept_ ? policy.count(stored, done) : growth(policy, stored, done),
                         average,
+                        weight.is_zero(),
                         false,
                         {}});
     }
@@ -39662,6 +40163,12 @@ template <class Policy> class growth_candidates {
     return found ? std::span<std::int64_t const>(found->numbers) : std::span<std::int64_t const>();
   }
 
+  /// Whether a matrix was all zeros in the backward, so that no blocks were shared out to it.
+  bool was_zero(std::uint64_t number) const {
+    matrix const* const found = find(number);
+    return found && found->of_zeros;
+  }
+
   io::json averages_to_json() const {
     io::json::object all;
     for (auto const& [name, average] : averages_)
@@ -39685,8 +40192,9 @@ template <class Policy> class growth_candidates {
     std::uint64_t number;   // and among all matrices
     pattern stored;
     int block_rows, block_cols;
-    std::int64_t count;
+    std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
+    bool of_zeros;                // in the backward
     bool seen;
     std::vector<std::int64_t> numbers;
   };
@@ -39708,8 +40216,11 @@ template <class Policy> class growth_candidates {
   /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
   void choose(Policy const& policy) {
     std::vector<growth_share> shares;
-    for (matrix const& each : found_) {
+    std::vector<matrix*> sharing;
+    for (matrix& each : found_) {
       if (!each.seen) return;
+      if (each.of_zeros) continue;
+      sharing.push_back(&each);
       const std::int64_t width = each.stored.block_cols();
       double sum = 0;
       each.stored.for_each([&](int i, int j, std::int64_t) {
@@ -39720,8 +40231,8 @@ template <class Policy> class growth_candidates {
                         sum / static_cast<double>(std::max<std::int64_t>(1, stored))});
     }
     const std::vector<std::int64_t> grown = policy.share_out(shares);
-    for (std::size_t m = 0; m < found_.size(); ++m) {
-      matrix& each = found_[m];
+    for (std::size_t m = 0; m < sharing.size(); ++m) {
+      matrix& each = *sharing[m];
       greatest_scores best(grown[m]);
       std::int64_t number = 0;
       std::size_t at = 0;
@@ -39838,7 +40349,8 @@ struct pattern_change {
 
 /// One update of all patterns, after `done` steps. Each sparse matrix, its gradient, and the arrays of its
 /// optimizer get one new pattern: blocks that stay keep their values, new blocks begin as `replacing` says,
-/// and the state of the optimizer follows as state_per and in_new_blocks say. Throws as require_possible
+/// and the state of the optimizer follows as state_per and in_new_blocks say. A matrix of zeros, as Fixup
+/// begins with, keeps its pattern: neither norms nor signs tell its blocks apart. Throws as require_possible
 /// does, before anything is changed.
 ///   candidates   for a policy with a growth_score: the blocks found in the last backward
 ///   keys         of random choices
@@ -39857,6 +40369,11 @@ pattern_change evolve(Policy const& policy, std::int64_t done, explored_blocks& 
   for (const auto [i, number] : evolving_weights(model, prunes_dense(policy))) {
     if (!groups.evolves(number) || !nn::is_wanted(gradients[i].tensor)) continue;
     any_tensor& weight = model[i].tensor;
+    // Averages have shared blocks out before the optimizer's update.
+    if (average_share(policy, done) ? candidates.was_zero(number) : weight.is_zero()) {
+      all.stored += weight.pattern().blocks();
+      continue;
+    }
     std::vector<state_array>& arrays = state.parameters.at(i);
     const matrix_at_update at{weight,
                               gradients[i].tensor,
@@ -40547,6 +41064,7 @@ class checkpoint {
             nn::mutable_parameter_list gradients) const;
   friend void load_masters(checkpoint const&, nn::parameter_list const&, nn::mutable_parameter_list);
   friend void load_array(checkpoint const&, std::string const&, nn::mutable_parameter_list);
+  friend bool has_array(checkpoint const&, std::string const&, nn::parameter_list const&);
 
  private:
   io::json_place place() const { return io::json_place(document_, path_); }
@@ -41021,8 +41539,35 @@ template <schedule After> struct warmed_up {
   }
 };
 
-static_assert(schedule<constant> && schedule<warmed_up<linear>> && schedule<warmed_up<cosine>> &&
-              schedule<warmed_up<stable_decay>> && schedule<warmed_up<inverse_power>>);
+/// A run that goes on beyond its planned end: the rate rises linearly, within `warmup` steps after step
+/// `begins`, from the last one of the first plan to that of the second, which is for all steps (re-warming:
+/// Ibrahim et al. 2024, "Simple and Scalable Strategies to Continually Pre-train Large Language Models").
+template <schedule Plan> struct extended {
+  std::int64_t begins, warmup;
+  double before;  // the last rate of the first plan
+  Plan plan;
+  double rate(std::int64_t step) const {
+    if (step < begins) return before;
+    if (step >= begins + warmup) return plan.rate(step);
+    const double share = static_cast<double>(step - begins + 1) / static_cast<double>(warmup + 1);
+    return before + (plan.rate(begins + warmup) - before) * share;
+  }
+};
+
+/// How a learning rate that is good for one batch becomes one for another.
+enum class rate_scaling {
+  linear,       // in proportion (Goyal et al. 2017, "Accurate, Large Minibatch SGD"): SGD
+  square_root,  // with the root (Krizhevsky 2014, "One weird trick"; Malladi et al. 2022): Adam
+};
+
+/// `rate` for batches of `batch`, where it is good for `reference` sequences.
+inline double scaled_rate(double rate, double reference, double batch, rate_scaling by) {
+  return rate * (by == rate_scaling::linear ? batch / reference : std::sqrt(batch / reference));
+}
+
+static_assert(schedule<constant> && schedule<extended<warmed_up<linear>>> && schedule<warmed_up<linear>> &&
+              schedule<warmed_up<cosine>> && schedule<warmed_up<stable_decay>> &&
+              schedule<warmed_up<inverse_power>>);
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -41594,54 +42139,56 @@ struct planned_run {
       1;  // steps up to an update that compute gradients of absent blocks, if the policy does
 };
 
-namespace detail {
+/// Seconds that a step takes, and an update of the pattern and gradients of absent blocks beyond it.
+struct step_times {
+  double step, update = 0, watching = 0;
+};
 
-/// The steps that fit into a time, with as many updates and watched steps as planned, or one a step,
+/// The seconds of a number of steps, with as many updates and watched steps as planned, or one a step,
 /// whichever is less.
-TESSERA_COLD inline std::int64_t steps_that_fit(double seconds, planned_run const& planned, double step_time,
-                                                double update_time, double watching_time) {
+inline double time_of_steps(std::int64_t steps, planned_run const& planned, step_times const& of) {
+  const std::int64_t updates = std::min(steps, planned.updates),
+                     watched = std::min(steps, planned.updates * planned.watched);
+  return static_cast<double>(steps) * of.step + static_cast<double>(updates) * of.update +
+         static_cast<double>(watched) * of.watching;
+}
+
+/// The number of steps that fit into a time, at least one.
+TESSERA_COLD inline std::int64_t steps_that_fit(double seconds, planned_run const& planned,
+                                                step_times const& of) {
   const double updates = static_cast<double>(planned.updates),
                watched = updates * static_cast<double>(planned.watched);
   double steps = 1;
   for (const bool each_evolves : {false, true})
     for (const bool each_watched : {false, true})
       steps = std::max(
-          steps, (seconds - (each_evolves ? 0 : updates * update_time) -
-                  (each_watched ? 0 : watched * watching_time)) /
-                     (step_time + (each_evolves ? update_time : 0) + (each_watched ? watching_time : 0)));
+          steps,
+          (seconds - (each_evolves ? 0 : updates * of.update) - (each_watched ? 0 : watched * of.watching)) /
+              (of.step + (each_evolves ? of.update : 0) + (each_watched ? of.watching : 0)));
   return static_cast<std::int64_t>(steps);
 }
 
-}  // namespace detail
-
-/// The number of steps that fit into a time, at least one. Trains for 5 % of the time, then restores the
-/// training as it was. Only the second half of these steps counts: the first half warms caches, and the small
-/// activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut below
-/// 2/3). Updates of the pattern are timed apart: t.policy makes one as of step 0.
-///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
-///   alone. Throws the errors of train_step; the training is then left half trained.
+/// The times of steps, from a number of them: trains for `seconds`, and `least` steps, and leaves the
+/// training half trained. Only the second half of these steps counts: the first half warms caches, and the
+/// small activations of a new model are faster in some functions (xsimd's erf, hence gelu, takes a short cut
+/// below 2/3). Updates of the pattern are timed apart: t.policy makes one as of step 0. Throws the errors of
+/// train_step.
 ///   accumulate   as for train_step, with the data of any one step
 template <class Optimizer, class Policy>
-std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, Policy>& t,
+step_times measured_steps(double seconds, context& ctx, any_training<Optimizer, Policy>& t,
                           planned_run const& planned, function_ref<token_loss(int)> accumulate,
-                          function_ref<double()> now = steady_clock()) {
-  constexpr int least = 8, most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
-  constexpr double share = 0.05;                    // part of the time
-  const kept_parameters first(t.model);
-  const progress earlier = t.progress;
-  const loss_scaling scaling = t.scaling;
+                          function_ref<double()> now = steady_clock(), int least = 8) {
+  constexpr int most = 1000, rise = 20;  // steps; the rate rises over the first `rise`
   std::vector<double> ends{now()};
-  for (int step = 0; step < least || (step < most && ends.back() - ends.front() < share * seconds); ++step) {
+  for (int step = 0; step < least || (step < most && ends.back() - ends.front() < seconds); ++step) {
     const double rate = planned.rate * std::min(1.0, (step + 1.0) / rise);
     detail::unrefreshed_step(ctx, t, {rate, planned.clip, planned.micro_batches}, accumulate);
     t.model.refresh(ctx, t.progress.step);  // by weights alone: histories of scales stay as they were
     ends.push_back(now());
   }
   const std::size_t half = ends.size() / 2;
-  const double step_time =
-      std::max((ends.back() - ends[half]) / static_cast<double>(ends.size() - 1 - half), 1e-9);
+  step_times all{std::max((ends.back() - ends[half]) / static_cast<double>(ends.size() - 1 - half), 1e-9)};
 
-  double update_time = 0, watching_time = 0;
   if (planned.updates > 0) {
     explored_blocks explored = t.explored;
     for (int warm = 0; warm < 2; ++warm) {
@@ -41651,15 +42198,32 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
         accumulate(planned.micro_batches - 1);
         t.candidates.stop();
         const double end = now();
-        watching_time = std::max(0.0, end - start - step_time / planned.micro_batches);
+        all.watching = std::max(0.0, end - start - all.step / planned.micro_batches);
         start = end;
       }
       evolve(t.policy, 0, explored, t.model, t.gradients, t.state, t.candidates, t.groups, t.keys,
              t.turnover);
-      update_time = now() - start;
+      all.update = now() - start;
       t.model.refresh(ctx, t.progress.step);  // a part of each step
     }
   }
+  return all;
+}
+
+/// The number of steps that fit into a time, at least one. Trains for 5 % of the time, as measured_steps
+/// does, then restores the training as it was.
+///   Call it once, before the first step: schedules, patterns and a resumed run depend on numbers of steps
+///   alone. Throws the errors of train_step; the training is then left half trained.
+///   accumulate   as for train_step, with the data of any one step
+template <class Optimizer, class Policy>
+std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, Policy>& t,
+                          planned_run const& planned, function_ref<token_loss(int)> accumulate,
+                          function_ref<double()> now = steady_clock()) {
+  constexpr double share = 0.05;  // part of the time
+  const kept_parameters first(t.model);
+  const progress earlier = t.progress;
+  const loss_scaling scaling = t.scaling;
+  const step_times times = measured_steps(share * seconds, ctx, t, planned, accumulate, now);
   first.restore(t.model);
   t.model.refresh(ctx, earlier.step);
   nn::mutable_parameter_list gradients(t.gradients);
@@ -41671,7 +42235,7 @@ std::int64_t steps_within(double seconds, context& ctx, any_training<Optimizer, 
   t.progress = earlier;
   t.scaling = scaling;
 
-  return detail::steps_that_fit(seconds, planned, step_time, update_time, watching_time);
+  return steps_that_fit(seconds, planned, times);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::train
@@ -41704,7 +42268,41 @@ struct program {
   double now() { return steady_clock()(); }
 };
 
+/// A schedule over the tokens that were trained on, in place of steps: run_training(ctx, t, …,
+/// by_tokens{warmed_up<cosine>{…}}, …), whose `steps` and `warmup` are then tokens.
+template <schedule Schedule> struct by_tokens {
+  Schedule over;
+  double rate(progress const& now) const { return over.rate(now.tokens); }
+};
+template <schedule Schedule> by_tokens(Schedule) -> by_tokens<Schedule>;
+
+/// The learning rate as a function of how far a training is.
+template <class Schedule>
+concept schedule_of_progress = requires(Schedule const& s, progress const& now) {
+  { s.rate(now) } -> std::same_as<double>;
+};
+
 namespace detail {
+
+template <class Schedule> double rate_at(Schedule const& rates, progress const& now) {
+  if constexpr (schedule_of_progress<Schedule>)
+    return rates.rate(now);
+  else
+    return rates.rate(now.step);
+}
+
+/// Throws option_error if a rate, of a thousand steps between the next one and the last, is none.
+template <class Schedule> void require_rates(Schedule const& rates, progress const& now, std::int64_t steps) {
+  if constexpr (schedule_of_progress<Schedule>)
+    return require_rate(now.step, rates.rate(now));
+  else {
+    constexpr std::int64_t looks = 1000;
+    for (std::int64_t i = 0, rest = steps - 1 - now.step; i <= looks; ++i) {
+      const std::int64_t step = now.step + rest / looks * i + rest % looks * i / looks;
+      require_rate(step, rates.rate(step));
+    }
+  }
+}
 
 template <class Program> constexpr void require_program() {
   static_assert(std::derived_from<Program, program>,
@@ -41738,8 +42336,10 @@ enum class stop_reason { steps, tokens, loss, interrupted };
 /// checkpoint and, unless interrupted, an evaluation. A run that is already complete does nothing. Throws
 /// option_error before the first step if there are no steps, the next update of the patterns is impossible,
 /// or a learning rate, of a thousand steps all over the run, is negative or no number.
+///   rates   a schedule over steps or, as by_tokens, over the progress of the training
 ///   hooks   additions to the training step: train::step_hook
-template <class Training, schedule Schedule, class Program, class... Hooks>
+template <class Training, class Schedule, class Program, class... Hooks>
+  requires(schedule<Schedule> || schedule_of_progress<Schedule>)
 stop_reason run_training(context& ctx, Training& t, loop_settings const& settings, Schedule const& rates,
                          Program& program, Hooks&&... hooks) {
   detail::require_program<Program>();
@@ -41752,11 +42352,7 @@ stop_reason run_training(context& ctx, Training& t, loop_settings const& setting
   if (settings.steps < 1)
     throw option_error(message("[train] steps is ", settings.steps,
                                ": it must be the number of steps of the whole run, at least 1"));
-  constexpr std::int64_t looks = 1000;
-  for (std::int64_t i = 0, rest = settings.steps - 1 - p.step; i <= looks && !ended(); ++i) {
-    const std::int64_t step = p.step + rest / looks * i + rest % looks * i / looks;
-    detail::require_rate(step, rates.rate(step));
-  }
+  if (!ended()) detail::require_rates(rates, p, settings.steps);
   for (std::int64_t done = p.step + 1; done <= settings.steps && !ended(); ++done)
     if (t.policy.due(done)) {
       require_possible(t.policy, done, t.model, t.groups);
@@ -41765,7 +42361,7 @@ stop_reason run_training(context& ctx, Training& t, loop_settings const& setting
   while (!ended()) {
     const double start = program.now();
     const step_report report = train_step(
-        ctx, t, {rates.rate(p.step), settings.clip, settings.micro_batches},
+        ctx, t, {detail::rate_at(rates, p), settings.clip, settings.micro_batches},
         [&](int i) { return program.accumulate(p.step, i); }, hooks...);
     p.seconds += program.now() - start;
     program.stepped(report);
@@ -42023,6 +42619,73 @@ template <class Training> class classification : public program {
   nn::cross_entropy<T> loss_;
   typename nn::cross_entropy<T>::saved loss_saved_;
 };
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/compute_optimal.hpp
+#ifndef TESSERA_SINGLE_TRAIN_COMPUTE_OPTIMAL
+#define TESSERA_SINGLE_TRAIN_COMPUTE_OPTIMAL
+#include <cmath>
+
+// Which model to train, and on how many tokens, if all that is given is a number of FLOPs C. Training takes
+// about six for each stored parameter and token, two in each of the three products: C = 6 N D (Kaplan et al.
+// 2020, §2.1). Attention, which is left out, adds tokens of a sequence ÷ (12 hidden features) to that in a
+// dense decoder.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// A model, and how long it is trained.
+struct training_size {
+  double parameters, tokens;  // N, of which a sparse model has the stored ones, and D
+
+  double flops() const { return 6 * parameters * tokens; }
+  double tokens_per_parameter() const { return tokens / parameters; }
+};
+
+namespace detail {
+TESSERA_COLD inline void require_flops(double flops) {
+  if (!(flops > 0 && std::isfinite(flops)))
+    throw option_error(message("[compute_optimal] FLOPs are ", flops, ": they must be a number above 0"));
+}
+}  // namespace detail
+
+/// The size of training with a number of FLOPs at a fixed number of tokens for each parameter, about 20 of
+/// which is the rule of Hoffmann et al. 2022 ("Training Compute-Optimal Large Language Models", table 3).
+/// Throws option_error unless both are above 0.
+inline training_size at_tokens_per_parameter(double flops, double ratio = 20) {
+  detail::require_flops(flops);
+  if (!(ratio > 0 && std::isfinite(ratio)))
+    throw option_error(message("[compute_optimal] ", ratio, " tokens a parameter: it must be above 0"));
+  const double parameters = std::sqrt(flops / (6 * ratio));
+  return {parameters, ratio * parameters};
+}
+
+/// A fit of the loss, in nats, that a decoder has after training:
+///   L(N, D) = E + A ÷ N^α + B ÷ D^β      (Hoffmann et al. 2022, equation 2)
+struct loss_fit {
+  double irreducible, a, alpha, b, beta;  // E, A, α, B, β
+
+  double loss(training_size const& of) const {
+    return irreducible + a / std::pow(of.parameters, alpha) + b / std::pow(of.tokens, beta);
+  }
+  /// Where it is least among all sizes of these FLOPs: N = G (C ÷ 6)^(β ÷ (α + β)) with G = (α A ÷ β B)^(1 ÷
+  /// (α + β)) (equation 4). Throws option_error unless these are above 0.
+  training_size optimum(double flops) const {
+    detail::require_flops(flops);
+    const double product = flops / 6, g = std::pow(alpha * a / (beta * b), 1 / (alpha + beta));
+    const double parameters = g * std::pow(product, beta / (alpha + beta));
+    return {parameters, product / parameters};
+  }
+};
+
+/// As printed in the paper (approach 3, equation 10): 13 tokens a parameter at 1e15 FLOPs, 50 at 1e21. Two
+/// digits of the exponents are few: with the exponents of its source, 0.3392 and 0.2849, it would be 10
+/// and 34.
+inline constexpr loss_fit hoffmann_fit{1.69, 406.4, 0.34, 410.7, 0.28};
+/// Fitted anew to the points of the paper's figure 4, since the published fit is not their best (Besiroglu et
+/// al. 2024, "Chinchilla Scaling: A replication attempt"): near 20 tokens a parameter at its FLOPs.
+inline constexpr loss_fit besiroglu_fit{1.8172, 482.01, 0.3478, 2085.43, 0.3658};
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -42630,6 +43293,7 @@ TESSERA_BODY std::int64_t masking::apply(std::span<std::int32_t const> tokens,
 // ---- tessera/train/masters.hpp
 #ifndef TESSERA_SINGLE_TRAIN_MASTERS
 #define TESSERA_SINGLE_TRAIN_MASTERS
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -42645,12 +43309,24 @@ void load_masters(checkpoint const& from, nn::parameter_list const& model,
                   nn::mutable_parameter_list masters);
 
 /// Gives a model the values that a checkpoint has in an array of the state beside each parameter, such as
-/// "average" (weight_average), rounded to it; nn::refresh(model, 0) makes layers follow. Throws io_error if
-/// the checkpoint has no such array, and shape_error unless it has the model's sizes.
+/// "average" (weight_average), rounded to it; nn::refresh(model, 0) makes layers follow. Where an optimizer
+/// keeps the way from the weights to their average in place of it, "to_average" (schedule_free_adamw), their
+/// sum is "average". Throws io_error if the checkpoint has no such array, and shape_error unless it has the
+/// model's sizes.
 ///   model   as from.load(model) left it
 void load_array(checkpoint const& from, std::string const& array, nn::mutable_parameter_list model);
 
+/// Whether a checkpoint has an array of the state beside each parameter of a model.
+bool has_array(checkpoint const& from, std::string const& array, nn::parameter_list const& model);
+
 #ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY bool has_array(checkpoint const& from, std::string const& array,
+                                         nn::parameter_list const& model) {
+  const std::vector<std::string> names = model.names();
+  return std::all_of(names.begin(), names.end(),
+                     [&](std::string const& name) { return from.tensors_.contains(name + "." + array); });
+}
 
 TESSERA_COLD TESSERA_BODY void load_masters(checkpoint const& from, nn::parameter_list const& model,
                                             nn::mutable_parameter_list masters) {
@@ -42674,19 +43350,187 @@ TESSERA_COLD TESSERA_BODY void load_array(checkpoint const& from, std::string co
   for (std::size_t i = 0; i < model.size(); ++i) {
     any_tensor& to = model[i].tensor;
     element_type const& wide = *to.element().accumulator;
-    const std::string name = names[i] + "." + array;
-    if (!from.tensors_.contains(name))
+    const auto read = [&](std::string const& name) {
+      aligned_array<std::byte> bytes(static_cast<std::size_t>(to.size()) * wide.bytes);
+      from.read_array(name, to, wide, bytes.span());
+      std::vector<double> values(static_cast<std::size_t>(to.size()));
+      wide.to_double(bytes.data(), to.size(), values.data());
+      return values;
+    };
+    const std::string name = names[i] + "." + array, way = names[i] + ".to_average",
+                      master = names[i] + ".master";
+    if (from.tensors_.contains(name)) {
+      to.set_values(read(name));
+    } else if (array == "average" && from.tensors_.contains(way)) {
+      std::vector<double> values = from.tensors_.contains(master) ? read(master) : to.values();
+      const std::vector<double> rest = read(way);
+      for (std::size_t k = 0; k < values.size(); ++k) values[k] += rest[k];
+      to.set_values(values);
+    } else {
       throw io_error(message("[read ", from.tensors_.path(), "] has no ", array,
                              " of the weights: there is no ", io::in_quotes(name)));
-    aligned_array<std::byte> bytes(static_cast<std::size_t>(to.size()) * wide.bytes);
-    from.read_array(name, to, wide, bytes.span());
-    std::vector<double> values(static_cast<std::size_t>(to.size()));
-    wide.to_double(bytes.data(), to.size(), values.data());
-    to.set_values(values);
+    }
   }
 }
 
 #endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/optimizers/adam_mini.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAM_MINI
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAM_MINI
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Adam-mini (Zhang et al. 2024, "Adam-mini: Use Fewer Learning Rates To Gain More"): AdamW with one second
+/// moment, of the mean square of the gradients, for each block of a matrix, for each row of one in blocks of
+/// 1x1, and for each vector: half of AdamW's state. Matrices decay, biases and gains do not. The second
+/// moment of a block that grows begins with the mean over the blocks that stay; in 1x1 it is that of its row.
+struct adam_mini {
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  void state(state_list& each, any_tensor const& of) const {
+    each.elements("first_moment");
+    if (by_row(of))
+      each.rows("second_moment");
+    else
+      each.blocks("second_moment", in_new_blocks::mean);
+  }
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("epsilon", of.epsilon...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
+  void check() const {
+    require_setting("adam_mini.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+    require_setting("adam_mini.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+    require_setting("adam_mini.epsilon", epsilon, epsilon > 0, "positive");
+    require_setting("adam_mini.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  }
+
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    const terms<T> all(*this, now, of);
+    any_tensor const& w = of.parameter.tensor;
+    if (!w.is_matrix()) {
+      all.step(0, 0, 1, of.w.size(), [&](std::int64_t) { return of.w.size(); });
+    } else {
+      const std::int64_t lines = w.pattern().block_rows(), values_a_task = 16384,
+                         tasks = std::clamp<std::int64_t>(w.size() / values_a_task, 1,
+                                                          std::max<std::int64_t>(1, lines));
+      ctx.run(int(tasks), [&](int task, std::byte*) {
+        for (std::int64_t i = lines * task / tasks; i < lines * (task + 1) / tasks; ++i)
+          step_line(all, w, int(i));
+      });
+    }
+    run(ctx, of.rounded());
+  }
+
+ private:
+  static bool by_row(any_tensor const& of) { return of.is_matrix() && of.block_elements() == 1; }
+
+  template <class T> struct terms {
+    using batch = simd::batch<T>;
+    static constexpr int lanes = simd::lanes<T>;
+    static constexpr int at_once = 64;  // groups, at most
+
+    T const* gradient;
+    T *w, *first_moment, *second_moment;
+    T scale, share1, kept, squared_scale;
+    batch kept2, share2, correction, epsilon, length;
+
+    terms(adam_mini const& by, update const& now, parameter_values<T>& of)
+        : gradient(of.gradient.begin()),
+          w(of.w.begin()),
+          first_moment(of.elements(0).begin()),
+          second_moment(of.numbers(1).begin()),
+          scale(T(now.gradient_scale)),
+          share1(T(1 - by.beta1)),
+          kept(T(1 - now.rate * by.weight_decay * now.decay)),
+          squared_scale(T(now.gradient_scale * now.gradient_scale)),
+          kept2(T(by.beta2)),
+          share2(T(1 - by.beta2)),
+          correction(T(1 / (1 - std::pow(by.beta2, double(now.number))))),
+          epsilon(T(by.epsilon)),
+          length(T(now.rate / (1 - std::pow(by.beta1, double(now.number))))) {}
+
+    /// `groups` groups of `size` values from number `first` on, each of which shares a second moment; the
+    /// first of these is number `group`.
+    ///   live   (group from 0 on) → the number of its values that do not overhang the matrix
+    void step(std::int64_t group, std::int64_t first, std::int64_t groups, auto size,
+              auto const& live) const {
+      const std::int64_t in_cache =
+          std::clamp<std::int64_t>(4096 / std::max<std::int64_t>(1, size), 1, at_once);
+      for (std::int64_t begin = 0; begin < groups; begin += in_cache) {
+        const std::int64_t count = std::min<std::int64_t>(in_cache, groups - begin);
+        alignas(64) T mean[at_once] = {}, second[at_once] = {};
+        for (std::int64_t i = 0; i < count; ++i)
+          mean[i] = sum_of_squares(gradient + first + (begin + i) * size, size) * squared_scale /
+                    T(live(begin + i));
+        std::copy_n(second_moment + group + begin, count, second);
+        for (std::int64_t i = 0; i < count; i += lanes) {
+          const batch v = load(second + i) * kept2 + load(mean + i) * share2;
+          v.store_unaligned(second + i);
+          simd::quotient(length, simd::root(v * correction) + epsilon).store_unaligned(mean + i);
+        }
+        std::copy_n(second, count, second_moment + group + begin);
+        for (std::int64_t i = 0; i < count; ++i) move(first + (begin + i) * size, size, mean[i]);
+      }
+    }
+
+   private:
+    static batch load(T const* from) { return batch(simd::load<simd::native>(from)); }
+
+    static T sum_of_squares(T const* x, auto size) {
+      batch sum(T(0));
+      std::int64_t k = 0;
+      for (; k + lanes <= size; k += lanes) sum = sum + load(x + k) * load(x + k);
+      T all = simd::sum_lanes(sum);
+      for (; k < size; ++k) all += x[k] * x[k];
+      return all;
+    }
+    void move(std::int64_t first, auto size, T length_of_step) const {
+      T const* const g = gradient + first;
+      T *const m = first_moment + first, *const values = w + first;
+      std::int64_t k = 0;
+      for (; k + lanes <= size; k += lanes) {
+        const batch old = load(m + k), next = old + (load(g + k) * scale - old) * share1;
+        next.store_unaligned(m + k);
+        (load(values + k) * kept - next * length_of_step).store_unaligned(values + k);
+      }
+      for (; k < size; ++k) {
+        m[k] += (g[k] * scale - m[k]) * share1;
+        values[k] = values[k] * kept - m[k] * length_of_step;
+      }
+    }
+  };
+
+  template <class T> static void step_line(terms<T> const& all, any_tensor const& w, int line) {
+    pattern const& stored = w.pattern();
+    const auto cols = stored.row(line);
+    const std::int64_t first = stored.first_slot(line), values = w.block_elements();
+    if (by_row(w))
+      return all.step(line, first, 1, std::ssize(cols), [&](std::int64_t) { return std::ssize(cols); });
+    const std::int64_t height = std::min<std::int64_t>(w.block_rows(), w.rows() - line * w.block_rows());
+    const auto live = [&](std::int64_t k) {
+      return height *
+             std::min<std::int64_t>(w.block_cols(), w.cols() - cols[std::size_t(k)] * w.block_cols());
+    };
+    if (values == 16)  // loops of a known length
+      all.step(first, first * values, std::ssize(cols), std::integral_constant<std::int64_t, 16>(), live);
+    else
+      all.step(first, first * values, std::ssize(cols), values, live);
+  }
+};
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -42773,6 +43617,176 @@ struct adamw {
     run(ctx, m = first + (g - first) * (1 - beta1), v = second * beta2 + square(g) * (1 - beta2),
         of.w = stored_values(of.w) * (1 - decay) - first * rate / (sqrt(second) * correction + epsilon),
         of.rounded());
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/optimizers/adamw_8_bits.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW_8_BITS
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_ADAMW_8_BITS
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Codes of first moments: shares of the greatest of their group, as 127 equal steps of about the square
+/// root, with the sign. Err less than the table of Dettmers et al. 2022 from 1 down to 0.01.
+inline constexpr eight_bits signed_roots{
+    [](std::uint8_t code) {
+      const float root = float(std::int8_t(code)) / 127;
+      return std::copysign(simd::root_code<1>::power(std::abs(root)), root);
+    },
+    [](float share) {
+      const float root = simd::root_code<1>::root(std::abs(share)) * 127;
+      return std::uint8_t(std::int8_t(std::lround(std::copysign(root, share))));
+    }};
+/// Codes of second moments: steps of 1 ÷ 255.5 of about the fourth root, which begin with half a step, from
+/// -128 on. They span ten decades, and err less than that table everywhere. Zero is none of them, so that no
+/// moment is divided by the root of a number that was rounded to zero.
+inline constexpr eight_bits fourth_roots{
+    [](std::uint8_t code) {
+      return simd::root_code<2>::power((float(std::int8_t(code)) + 128.5F) * (1 / 255.5F));
+    },
+    [](float share) {
+      return std::uint8_t(std::max(-128L, std::lround(simd::root_code<2>::root(share) * 255.5F - 128.5F)));
+    }};
+
+/// AdamW with moments in 8 bits, each 256 stored values of which share a scale (Dettmers et al. 2022, "8-bit
+/// Optimizers via Block-wise Quantization"): a quarter of their bytes. A step computes with moments that are
+/// not rounded yet. Vectors and matrices below 4096 rows x columns keep accumulators. Matrices decay, biases
+/// and gains do not. The second moment of a block that grows begins with the mean over the blocks that stay.
+struct adamw_8_bits {
+  static constexpr int group = 256;               // values of a scale
+  static constexpr std::int64_t smallest = 4096;  // matrix that is quantised
+
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  void state(state_list& each, any_tensor const& of) const {
+    if (is_quantised(of)) {
+      each.scaled("first_moment", group, signed_roots);
+      each.scaled("second_moment", group, fourth_roots, in_new_blocks::mean);
+    } else {
+      each.elements("first_moment");
+      each.elements("second_moment", in_new_blocks::mean);
+    }
+  }
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("epsilon", of.epsilon...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
+  void check() const {
+    require_setting("adamw_8_bits.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+    require_setting("adamw_8_bits.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+    require_setting("adamw_8_bits.epsilon", epsilon, epsilon > 0, "positive");
+    require_setting("adamw_8_bits.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  }
+
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    if (!is_quantised(of.parameter.tensor))
+      return adamw{beta1, beta2, epsilon, weight_decay, newborn_moments::mean}.step(ctx, now, of);
+    const terms all(*this, now);
+    scaled_values first = of.scaled(0), second = of.scaled(2);
+    constexpr std::int64_t a_task = 64;
+    ctx.run(int(ceil_div(first.groups(), a_task)), [&](int task, std::byte*) {
+      for (std::int64_t g = task * a_task; g < std::min(first.groups(), (task + 1) * a_task); ++g) {
+        const std::int64_t at = first.first(g);
+        const values_of_group<T> its{of.gradient.begin() + at,       of.w.begin() + at,
+                                     first.codes.data<int8>() + at,  second.codes.data<int8>() + at,
+                                     first.scales.data<float>() + g, second.scales.data<float>() + g};
+        first.size(g) == group ? step_group(all, its) : step_part(all, its, first.size(g));
+      }
+    });
+    run(ctx, of.rounded());
+  }
+
+ private:
+  static bool is_quantised(any_tensor const& of) {
+    return of.is_matrix() && of.rows() * of.cols() >= smallest;
+  }
+
+  /// The values of a group, its codes and their scales.
+  template <class T> struct values_of_group {
+    T const* gradient;
+    T* w;
+    int8 *first, *second;
+    float *first_scale, *second_scale;
+  };
+
+  using floats = simd::batch<float>;
+  static constexpr int lanes = simd::lanes<float>;
+
+  struct terms {
+    floats share1, share2, kept2, step, correction, epsilon, scale;
+    double kept;
+
+    terms(adamw_8_bits const& by, update const& now)
+        : share1(float(1 - by.beta1)),
+          share2(float(1 - by.beta2)),
+          kept2(float(by.beta2)),
+          step(float(now.rate / (1 - std::pow(by.beta1, double(now.number))))),
+          correction(float(1 / (1 - std::pow(by.beta2, double(now.number))))),
+          epsilon(float(by.epsilon)),
+          scale(float(now.gradient_scale)),
+          kept(1 - now.rate * by.weight_decay * now.decay) {}
+
+    /// The step of the values in a register, whose moments it moves.
+    TESSERA_INLINE floats move(floats gradient, floats& m, floats& v) const {
+      const floats g = gradient * scale;
+      m = m + (g - m) * share1;
+      v = v * kept2 + g * g * share2;
+      return simd::quotient(m * step, simd::root(v * correction) + epsilon);
+    }
+  };
+
+  template <class T> static void step_group(terms const& all, values_of_group<T> const& of) {
+    alignas(64) float m[group], v[group], wide[group];
+    if constexpr (std::is_same_v<T, double>) std::copy_n(of.gradient, group, wide);
+    floats greatest(0.0F), greatest_second(0.0F);
+    for (int k = 0; k < group; k += lanes) {
+      const floats root = codes(of.first + k) * (1.0F / 127), steps = codes(of.second + k) + 128.5F;
+      floats first = copysign(simd::root_code<1>::power_or_zero(abs(root)), root) * *of.first_scale,
+             second = simd::root_code<2>::power(steps * (1 / 255.5F)) * *of.second_scale;
+      if constexpr (std::is_same_v<T, float>)
+        (load(of.w + k) * float(all.kept) - all.move(load(of.gradient + k), first, second))
+            .store_unaligned(of.w + k);
+      else
+        all.move(load(wide + k), first, second).store_unaligned(wide + k);
+      greatest = max(greatest, abs(first)), greatest_second = max(greatest_second, second);
+      first.store_unaligned(m + k), second.store_unaligned(v + k);
+    }
+    if constexpr (std::is_same_v<T, double>)
+      for (int k = 0; k < group; ++k) of.w[k] = of.w[k] * all.kept - double(wide[k]);
+    *of.first_scale = simd::largest_lane(greatest), *of.second_scale = simd::largest_lane(greatest_second);
+    const float to_share = *of.first_scale > 0 ? 1 / *of.first_scale : 0,
+                to_second_share = *of.second_scale > 0 ? 1 / *of.second_scale : 0;
+    for (int k = 0; k < group; k += lanes) {
+      const floats first = load(m + k), second = load(v + k);
+      const floats root = simd::root_code<1>::root(abs(first) * to_share) * 127.0F;
+      const floats steps = simd::root_code<2>::root(second * to_second_share) * 255.5F;
+      simd::store_values(of.first + k, copysign(root, first));
+      simd::store_values(of.second + k, steps - 128.5F);
+    }
+  }
+  static floats load(float const* from) { return floats::load_unaligned(from); }
+  static floats codes(int8 const* from) { return simd::load_values<simd::native>(from); }
+  /// The last group of a matrix may be shorter.
+  template <class T>
+  static void step_part(terms const& all, values_of_group<T> const& of, std::int64_t count) {
+    T gradient[group] = {}, w[group] = {};
+    int8 first[group] = {}, second[group] = {};
+    std::copy_n(of.gradient, count, gradient), std::copy_n(of.w, count, w);
+    std::copy_n(of.first, count, first), std::copy_n(of.second, count, second);
+    step_group<T>(all, {gradient, w, first, second, of.first_scale, of.second_scale});
+    std::copy_n(w, count, of.w), std::copy_n(first, count, of.first), std::copy_n(second, count, of.second);
   }
 };
 
@@ -42996,6 +44010,65 @@ struct lion {
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/optimizers/schedule_free_adamw.hpp
+#ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_SCHEDULE_FREE_ADAMW
+#define TESSERA_SINGLE_TRAIN_OPTIMIZERS_SCHEDULE_FREE_ADAMW
+#include <cmath>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Schedule-free AdamW (Defazio et al. 2024, "The Road Less Scheduled", algorithm 1): the rate rises and
+/// stays, in place of falling to zero at an end that has to be known. The model has the point y at which
+/// gradients are taken; the point to evaluate and keep is x, an average of the iterates z, which
+/// averaged_weights gives the model. It takes the memory of AdamW: kept is x - y, of which z follows.
+/// Matrices decay, biases and gains do not. The second moment of a block that grows begins with the mean over
+/// the blocks that stay, and x, y and z are one there.
+struct schedule_free_adamw {
+  double beta1 = 0.9;  // y = (1 - β1) z + β1 x
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  void state(state_list& each, any_tensor const&) const {
+    each.elements("to_average");  // x - y
+    each.elements("second_moment", in_new_blocks::mean);
+    each.number("squared_rates");  // their sum: an iterate has the share of its squared rate in x
+  }
+  static void parts(auto& each, auto&... of) {
+    each.setting("beta1", of.beta1...);
+    each.setting("beta2", of.beta2...);
+    each.setting("epsilon", of.epsilon...);
+    each.setting("weight_decay", of.weight_decay...);
+  }
+  void check() const {
+    require_setting("schedule_free_adamw.beta1", beta1, beta1 > 0 && beta1 < 1, "in (0, 1)");
+    require_setting("schedule_free_adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+    require_setting("schedule_free_adamw.epsilon", epsilon, epsilon > 0, "positive");
+    require_setting("schedule_free_adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  }
+
+  template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
+    T& squared_rates = of.numbers(2)[0];
+    squared_rates += T(now.rate * now.rate);
+    const double share = squared_rates > 0 ? now.rate * now.rate / double(squared_rates) : 0,
+                 correction = 1 / std::sqrt(1 - std::pow(beta2, double(now.number)));
+    auto a = of.elements(0), v = of.elements(1);
+    const auto w = stored_values(of.w), to_average = stored_values(a), second = stored_values(v);
+    const auto g = stored_values(of.gradient) * now.gradient_scale;
+    // z moves by -rate · (n + decay · w). The distance of x from y comes last, so it finds w before by w
+    // after.
+    const auto n = g * now.rate / (sqrt(second) * correction + epsilon);
+    const double decay = now.rate * weight_decay * now.decay, of_step = 1 - beta1 * (1 - share),
+                 to_z = share * beta1 / (1 - beta1), kept = 1 - decay * of_step;
+    const auto before = (w + to_average * to_z + n * of_step) * (1 / kept);
+    run(ctx, v = second * beta2 + square(g) * (1 - beta2), of.w = w * kept - to_average * to_z - n * of_step,
+        a = (to_average + (n + before * decay) * (1 - beta1)) * (1 - share), of.rounded());
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/optimizers/sgd.hpp
 #ifndef TESSERA_SINGLE_TRAIN_OPTIMIZERS_SGD
 #define TESSERA_SINGLE_TRAIN_OPTIMIZERS_SGD
@@ -43032,6 +44105,98 @@ struct sgd {
       run(ctx, m = velocity * momentum + g, of.w = weights - velocity * now.rate, of.rounded());
   }
 };
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/parameterisation.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PARAMETERISATION
+#define TESSERA_SINGLE_TRAIN_PARAMETERISATION
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+// How initial values and learning rates follow the width and the density of a decoder, so that a rate that
+// was found with a small dense one holds for it.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// A parameterisation: the same initial deviations and rates for all models; the maximal update
+/// parameterisation, µP (Yang et al. 2021, "Tensor Programs V"), by width; or SµPar, by width and density
+/// (Dey et al. 2024, "Sparse maximal update parameterization", table 1), where a sparse matrix counts as one
+/// of fewer columns.
+enum class parameterisation { standard, maximal_update, sparse_maximal_update };
+
+/// What a parameter does: tables of embeddings, biases and gains; weights from features to features; the gain
+/// and the bias before the logits.
+enum class parameter_place { embedding, hidden, output };
+
+/// A model, ÷ the one whose rate was found.
+struct model_scale {
+  double width = 1, density = 1;  // m_d and m_ρ of the paper, above 0
+};
+
+/// Factors of the initial values and of the learning rate of a parameter, for optimizers that do not depend
+/// on the size of gradients, such as AdamW.
+struct parameter_scale {
+  double values = 1, rate = 1;
+};
+
+/// Table 1 of SµPar: variance and rate of hidden weights are ÷ (m_d m_ρ), and logits ÷ m_d. Here logits are
+/// divided by way of the gain before them, which begins with 1 ÷ m_d and has that rate: in Adam this is the
+/// same. The scale of attention is the paper's up to a constant if all models have heads of one size. Throws
+/// option_error for a scale that makes no sense.
+inline parameter_scale scale_of(parameterisation how, parameter_place where, model_scale const& of) {
+  if (!(of.width > 0 && of.density > 0 && std::isfinite(of.width) && std::isfinite(of.density)))
+    throw option_error(message("[parameterisation] width ", of.width, " and density ", of.density,
+                               " of the base's: they must be above 0"));
+  if (how == parameterisation::standard || where == parameter_place::embedding) return {};
+  if (where == parameter_place::output) return {1 / of.width, 1 / of.width};
+  const double columns = of.width * (how == parameterisation::sparse_maximal_update ? of.density : 1);
+  return {1 / std::sqrt(columns), 1 / columns};
+}
+
+/// The place of a parameter in a model such as nn::gpt, whose last norm is called final_norm.
+inline parameter_place place_of(nn::any_parameter const& parameter, std::string const& name) {
+  if (name.starts_with("final_norm.")) return parameter_place::output;
+  return parameter.is_weight() ? parameter_place::hidden : parameter_place::embedding;
+}
+
+/// Scales the initial values of a new model.
+void scale_initial_values(nn::mutable_parameter_list model, parameterisation how, model_scale const& of);
+
+/// The groups of its parameters, by rate, for training::group_parameters.
+std::vector<parameter_group> rate_groups(nn::parameter_list const& model, parameterisation how,
+                                         model_scale const& of);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void scale_initial_values(nn::mutable_parameter_list model, parameterisation how,
+                                                    model_scale const& of) {
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const double factor = scale_of(how, place_of(model[i], names[i]), of).values;
+    if (factor == 1) continue;
+    std::vector<double> values = model[i].tensor.values();
+    for (double& value : values) value *= factor;
+    model[i].tensor.set_values(values);
+  }
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<parameter_group> rate_groups(nn::parameter_list const& model,
+                                                                   parameterisation how,
+                                                                   model_scale const& of) {
+  std::vector<parameter_group> groups;
+  const std::vector<std::string> names = model.names();
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const double rate = scale_of(how, place_of(model[i], names[i]), of).rate;
+    if (rate != 1) groups.push_back({.names = names[i], .rate = rate});
+  }
+  return groups;
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
@@ -43749,7 +44914,6 @@ template <schedule Schedule> struct weight_noise : step_hook {
 #ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRADUAL_PRUNING
 #define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRADUAL_PRUNING
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43779,16 +44943,10 @@ struct gradual_pruning {
   bool due(std::int64_t done) const {
     return interval > 0 && done > begin && (done == end || (done < end && (done - begin) % interval == 0));
   }
-  double density_after(std::int64_t done) const {
-    const double left =
-        1 - static_cast<double>(std::clamp(done, begin, end) - begin) / static_cast<double>(end - begin);
-    return density + (1 - density) * left * left * left;
-  }
+  double density_after(std::int64_t done) const { return cubic_density(1, density, done, begin, end); }
   /// The number of blocks to prune; one block stays.
   std::int64_t count(pattern const& stored, std::int64_t done) const {
-    const double all = static_cast<double>(stored.block_rows()) * stored.block_cols();
-    const std::int64_t stay = std::max<std::int64_t>(1, std::llround(density_after(done) * all));
-    return std::max<std::int64_t>(0, stored.blocks() - stay);
+    return std::max<std::int64_t>(0, stored.blocks() - blocks_of_density(stored, density_after(done)));
   }
   std::int64_t growth(pattern const&, std::int64_t) const { return 0; }
   bool prunes_dense() const { return true; }
@@ -43810,6 +44968,97 @@ TESSERA_BODY void gradual_pruning::check() const {
                                ": the end must come later, and neither before the run"));
   if (!(density > 0 && density <= 1))
     throw option_error(message("[gradual_pruning] density is ", density, ": it must be in (0, 1]"));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/policies/granet.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRANET
+#define TESSERA_SINGLE_TRAIN_SPARSITY_POLICIES_GRANET
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// GraNet (Liu et al. 2021, "Sparse Training via Boosting Pruning Plasticity with Neuroregeneration",
+/// algorithm 1): at each update the blocks of least norm of each weight are pruned until its density is
+///   d_f + (d_i - d_f) (1 - (done - begin) ÷ (end - begin))³,
+/// then a `fraction` of the blocks that stay gives way to absent ones whose gradients have the greatest norm.
+/// This fraction falls along a cosine, unless said otherwise, to none at the end of the run, and the updates
+/// go on until then. d_i is 1 for a model that begins dense, 0.5 in the paper for one that does not.
+///   A weight that stores fewer blocks than its density only replaces some. Dense matrices are pruned, too.
+/// The authors' code prunes by a threshold for all weights together, or, as here, for each
+/// ("GraNet_uniform"), and lets a block grow again in the update that prunes it; here it cannot, so that the
+/// first update of a dense weight grows none. The gradient is as in rigl.
+struct granet {
+  std::int64_t interval = 0;        // ΔT, steps from update to update; 0: the first pattern is kept
+  std::int64_t begin = 0, end = 0;  // t0 and t0 + n ΔT, steps of the run, between which the density falls
+  std::int64_t steps = 0;           // of the whole run
+  double initial = 0.5;             // d_i, of the blocks, [density, 1]
+  double density = 0.1;             // d_f, of the blocks, (0, 1]
+  double fraction = 0.5;            // r, of the blocks that stay, [0, 1]
+  block_norm norm = block_norm::l1;
+  fraction_decay falls = fraction_decay::cosine;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("interval", of.interval...);
+    each.setting("begin", of.begin...);
+    each.setting("end", of.end...);
+    each.setting("steps", of.steps...);
+    each.setting("initial", of.initial...);
+    each.setting("density", of.density...);
+    each.setting("fraction", of.fraction...);
+    each.setting("norm", of.norm...);
+    each.setting("falls", of.falls...);
+  }
+  void check() const;
+  /// Every `interval` steps before the end of the run, and where the density has fallen.
+  bool due(std::int64_t done) const {
+    return interval > 0 && done > begin && (done == end || (done < steps && (done - begin) % interval == 0));
+  }
+  double density_after(std::int64_t done) const { return cubic_density(initial, density, done, begin, end); }
+  /// The number of blocks to prune: all beyond the density, and as many as grow.
+  std::int64_t count(pattern const& stored, std::int64_t done) const {
+    return stored.blocks() - staying(stored, done) + growth(stored, done);
+  }
+  std::int64_t growth(pattern const& stored, std::int64_t done) const {
+    return replaced_blocks(staying(stored, done), absent_blocks(stored), fraction, done, interval,
+                           static_cast<double>(steps), falls);
+  }
+  bool prunes_dense() const { return true; }
+
+  std::vector<char> prune(matrix_at_update const& at, std::int64_t count) const {
+    return at.weakest_blocks(count, norm);
+  }
+  template <class T> T growth_score(std::span<T const> gradient) const { return norm_of(gradient, norm); }
+  std::vector<std::int64_t> grow(matrix_at_update const& at, std::int64_t) const {
+    return {at.candidates.begin(), at.candidates.end()};
+  }
+
+ private:
+  std::int64_t staying(pattern const& stored, std::int64_t done) const {
+    return std::min(stored.blocks(), blocks_of_density(stored, density_after(done)));
+  }
+};
+
+static_assert(gradient_policy<granet>);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void granet::check() const {
+  require_updates("granet", interval, steps, fraction);
+  if (begin < 0 || (interval > 0 && (end <= begin || end > steps)))
+    throw option_error(message("[granet] the density falls from step ", begin, " to step ", end, " of ",
+                               steps, ": the second must come later, and both be of the run"));
+  if (!(density > 0 && density <= initial && initial <= 1))
+    throw option_error(message("[granet] the density falls from ", initial, " to ", density,
+                               ": both must be in (0, 1], and the second not above the first"));
 }
 
 #endif
@@ -45243,16 +46492,24 @@ enum class averaging {
          // and BERT Training with Latest Weight Averaging")
 };
 
+/// The samples of before, when an update changes a pattern.
+enum class samples_before {
+  forgotten,  // another model is trained now: the average begins anew
+  united,     // the average is over the union of the patterns, of which the model shows the blocks that it
+              // stores: a block that grows was zero, and one that is pruned leaves the average
+};
+
 /// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
 /// training's state, which a checkpoint holds: t.keep(average) before the training resumes, and average as a
-/// hook of train_step or run_training. The average begins with the weights after the first update, and anew
-/// after each update of a pattern, since another model is trained then. `averaged_weights` evaluates it.
+/// hook of train_step or run_training. The average begins with the weights after the first update.
+/// `averaged_weights` evaluates it.
 ///   memory   of an accumulator for each weight: 1 (ema), keep + 1 (lawa)
 struct weight_average : step_hook {
   averaging by = averaging::ema;
   double decay = 0.999;    // of ema, [0, 1)
   std::int64_t every = 1;  // updates from one sample of the weights to the next
   int keep = 10;           // snapshots of lawa
+  samples_before before_an_update = samples_before::forgotten;
 
   static weight_average ema(double decay = 0.999, std::int64_t every = 1) {
     weight_average one;
@@ -45282,6 +46539,7 @@ struct weight_average : step_hook {
     if (first || t.state.updates % every == 0) add(ctx, t.listed_model(), t.state);
   }
   template <class Training> void evolved(context& ctx, Training& t) const {
+    if (before_an_update == samples_before::united) return;
     t.state.numbers["average.samples"] = 0;
     add(ctx, t.listed_model(), t.state);
   }
@@ -45290,8 +46548,9 @@ struct weight_average : step_hook {
 };
 
 /// While it lives, a model has the weights of an array of its training's state in place of its own, of which
-/// it gets every bit back. Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws
-/// option_error if no parameter has such an array.
+/// it gets every bit back; of an optimizer that keeps the way to an average, "to_average", the sum of both.
+/// Layers follow both changes. A step or a checkpoint is refused meanwhile. Throws option_error if no
+/// parameter has such an array.
 ///
 ///   {
 ///     const train::averaged_weights shown(ctx, t);
@@ -45386,6 +46645,27 @@ TESSERA_BODY void weight_average::add(context& ctx, nn::mutable_parameter_list& 
   ++samples;
 }
 
+namespace detail {
+
+/// The array of that name or, of "average", of the way to it.
+inline state_array const& average_array(optimizer_state const& state, std::size_t i,
+                                        std::string const& name) {
+  const bool is_way = name == "average" && !state.has(i, name) && state.has(i, "to_average");
+  return state.at(i, is_way ? "to_average" : name);
+}
+
+inline std::vector<double> averaged_values(optimizer_state const& state, std::size_t i,
+                                           nn::any_parameter const& of, std::string const& name) {
+  state_array const& array = average_array(state, i, name);
+  std::vector<double> values = array.values();
+  if (array.name == name) return values;
+  const std::vector<double> from = of.is_narrow() ? state.at(i, "master").values() : of.tensor.values();
+  for (std::size_t k = 0; k < values.size(); ++k) values[k] += from[k];
+  return values;
+}
+
+}  // namespace detail
+
 TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer model,
                                                 optimizer_state const& state, std::int64_t step, bool& shown,
                                                 std::string const& name)
@@ -45393,12 +46673,12 @@ TESSERA_BODY averaged_weights::averaged_weights(context& ctx, trainable_layer mo
   if (shown) throw option_error("[averaged_weights] the model has other weights than its own already");
   nn::mutable_parameter_list all(model_);
   require_state("averaged_weights", all, state);
-  for (std::size_t i = 0; i < all.size(); ++i) state.at(i, name);
+  for (std::size_t i = 0; i < all.size(); ++i) detail::average_array(state, i, name);
   for (std::size_t i = 0; i < all.size(); ++i) {
     any_tensor& tensor = all[i].tensor;
     aligned_array<std::byte>& own = own_.emplace_back(tensor.size_bytes());
     std::memcpy(own.data(), tensor.data(), own.size());
-    tensor.set_values(state.at(i, name).values());
+    tensor.set_values(detail::averaged_values(state, i, all[i], name));
   }
   shown_ = true;
   model_.refresh(ctx_, step_);
