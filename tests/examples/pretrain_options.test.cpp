@@ -592,7 +592,8 @@ TEST_CASE("options: help explains every option with its values and default") {
     }
   CHECK(help.find("  --layers N                transformer blocks; in [1, 1000]; by default " +
                   std::to_string(settings().layers) + "\n") != help.npos);
-  CHECK(help.find("\n  --decay cosine|linear|wsd|power|constant\n" + std::string(28, ' ') + "how the ") != help.npos);
+  CHECK(help.find("\n  --decay cosine|linear|wsd|power|constant\n" + std::string(28, ' ') + "how the ") !=
+        help.npos);
   for (std::size_t begin = 0, end = 0; (end = help.find('\n', begin)) != help.npos; begin = end + 1)
     CHECK(text_width(help.substr(begin, end - begin)) <= 100);
 }

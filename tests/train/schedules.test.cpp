@@ -125,10 +125,8 @@ TEST_CASE("schedules: an extended one rises from the last rate of the first plan
 }
 
 TEST_CASE("schedules: a rate follows the batch in proportion, or with its root") {
-  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::linear) ==
-        doctest::Approx(4e-3).epsilon(1e-14));
-  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::square_root) ==
-        doctest::Approx(2e-3).epsilon(1e-14));
+  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::linear) == doctest::Approx(4e-3).epsilon(1e-14));
+  CHECK(scaled_rate(1e-3, 16, 64, rate_scaling::square_root) == doctest::Approx(2e-3).epsilon(1e-14));
 }
 
 TEST_CASE("schedules: no warm-up is the schedule itself") {

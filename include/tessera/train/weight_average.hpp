@@ -40,7 +40,7 @@ enum class averaging {
 enum class samples_before {
   forgotten,  // another model is trained now: the average begins anew
   united,     // the average is over the union of the patterns, of which the model shows the blocks that it
-           // stores: a block that grows was zero, and one that is pruned leaves the average
+              // stores: a block that grows was zero, and one that is pruned leaves the average
 };
 
 /// A hook that averages the weights, of narrow parameters their masters, into the array "average" of the
