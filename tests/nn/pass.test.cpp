@@ -18,6 +18,7 @@ using gradients = nn::linear<float, block_shape<4>>;
 struct observer {
   template <element T>
   void operator()(context&, std::size_t, panel_matrix<T> const&, panel_matrix<T> const&) const {}
+  template <element T> void operator()(context&, std::size_t, panel_matrix<T> const&) const {}
 };
 template <class Of> constexpr bool takes_lists_with_a_name() {
   return std::is_constructible_v<Of, observer&, nn::parameter_list const&> &&
@@ -28,6 +29,8 @@ template <class Of> constexpr bool takes_lists_with_a_name() {
 }
 static_assert(takes_lists_with_a_name<nn::gradient_observer<float>>());
 static_assert(takes_lists_with_a_name<nn::any_gradient_observer>());
+static_assert(takes_lists_with_a_name<nn::input_observer<float>>());
+static_assert(takes_lists_with_a_name<nn::any_input_observer>());
 
 TEST_CASE("workspace: what came back is lent again, to those who want as many features") {
   context ctx(1);

@@ -77,76 +77,97 @@ template <element T> class workspace {
 
 enum class purpose { training, evaluation };
 
-/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
-/// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
-/// observer(ctx, number, dy, x), and to the gradients that the backward fills; both must outlive it:
-///   number   of the weight among the parameters of the model; to its gradient the product has been added
-///   dy (rows, tokens)   x (cols, tokens)
-template <element T> class gradient_observer {
-  using activation = panel_matrix<T> const&;
+/// Observes activations, called as observer(ctx, number, operand…): operands of products with weights, one
+/// panel_matrix<T> for each name in Operand. No observer by default. Refers to a callable observer and to the
+/// list of parameters that has the weights, or the gradients, by whose number it is called; both must outlive
+/// it.
+template <element T, class... Operand> class operand_observer {
+  template <class> using activation = panel_matrix<T> const&;
 
  public:
-  using call = void (*)(void const* observer, context&, std::size_t number, activation dy, activation x);
+  using call = void (*)(void const* observer, context&, std::size_t number, activation<Operand>...);
 
-  gradient_observer() = default;
+  operand_observer() = default;
   template <class Observer>
-  gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
-                    parameter_list const& gradients TESSERA_LIFETIMEBOUND)
-      : gradient_observer(&observer, gradients, call_of<Observer>) {}
+  operand_observer(Observer& observer TESSERA_LIFETIMEBOUND, parameter_list const& list TESSERA_LIFETIMEBOUND)
+      : operand_observer(&observer, list, call_of<Observer>) {}
   template <class Observer>
-  gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
-  gradient_observer(void const* observer, parameter_list const& gradients, call made)
-      : observer_(observer), gradients_(&gradients), call_(made) {}
+  operand_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
+  operand_observer(void const* observer, parameter_list const& list, call made)
+      : observer_(observer), list_(&list), call_(made) {}
 
   explicit operator bool() const { return observer_ != nullptr; }
 
-  /// For layers, which do not know their place in a model: the address of the gradient says which it is. One
-  /// that is not among the gradients of the model is not observed.
-  void operator()(context& ctx, void const* gradient, activation dy, activation x) const {
-    for (std::size_t number = 0; number < gradients_->size(); ++number)
-      if ((*gradients_)[number].tensor.address() == gradient) return call_(observer_, ctx, number, dy, x);
+  /// For layers, which do not know their place in a model: the address of a parameter, or of its gradient,
+  /// says which it is. One that is not in the list is not observed.
+  void operator()(context& ctx, void const* parameter, activation<Operand>... operand) const {
+    for (std::size_t number = 0; number < list_->size(); ++number)
+      if ((*list_)[number].tensor.address() == parameter) return call_(observer_, ctx, number, operand...);
   }
 
   template <class Observer>
-  static void call_of(void const* observer, context& ctx, std::size_t number, activation dy, activation x) {
-    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, dy, x);
+  static void call_of(void const* observer, context& ctx, std::size_t number,
+                      activation<Operand>... operand) {
+    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, operand...);
   }
 
  private:
   void const* observer_ = nullptr;
-  parameter_list const* gradients_ = nullptr;
+  parameter_list const* list_ = nullptr;
   call call_ = nullptr;
 };
 
-/// A gradient observer for passes whose element is not known: refers to an observer that has operator() for
-/// every element.
-class any_gradient_observer {
+/// An observer for passes whose element is not known: refers to an observer that has operator() for every
+/// element.
+template <class... Operand> class any_operand_observer {
+  template <element T> using of = operand_observer<T, Operand...>;
+
  public:
-  any_gradient_observer() = default;
+  any_operand_observer() = default;
   template <class Observer>
-  any_gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
-                        parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+  any_operand_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                       parameter_list const& list TESSERA_LIFETIMEBOUND)
       : observer_(&observer),
-        gradients_(&gradients),
-        calls_(gradient_observer<float>::call_of<Observer>, gradient_observer<double>::call_of<Observer>,
-               gradient_observer<bfloat16>::call_of<Observer>,
-               gradient_observer<float16>::call_of<Observer>) {}
+        list_(&list),
+        calls_(of<float>::template call_of<Observer>, of<double>::template call_of<Observer>,
+               of<bfloat16>::template call_of<Observer>, of<float16>::template call_of<Observer>) {}
   template <class Observer>
-  any_gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
+  any_operand_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
 
   explicit operator bool() const { return observer_ != nullptr; }
-  template <element T> operator gradient_observer<T>() const {
+  template <element T> operator operand_observer<T, Operand...>() const {
     if (!observer_) return {};
-    return {observer_, *gradients_, std::get<typename gradient_observer<T>::call>(calls_)};
+    return {observer_, *list_, std::get<typename of<T>::call>(calls_)};
   }
 
  private:
   void const* observer_ = nullptr;
-  parameter_list const* gradients_ = nullptr;
-  std::tuple<gradient_observer<float>::call, gradient_observer<double>::call,
-             gradient_observer<bfloat16>::call, gradient_observer<float16>::call>
+  parameter_list const* list_ = nullptr;
+  std::tuple<typename of<float>::call, typename of<double>::call, typename of<bfloat16>::call,
+             typename of<float16>::call>
       calls_{};
 };
+
+namespace operands {
+struct dy;
+struct x;
+}  // namespace operands
+
+/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
+/// the stored blocks; an observer can compute the absent blocks. Called as observer(ctx, number, dy, x), with
+/// the list of the gradients that the backward fills:
+///   number   of the weight among the parameters of the model; to its gradient the product has been added
+///   dy (rows, tokens)   x (cols, tokens)
+template <element T> using gradient_observer = operand_observer<T, operands::dy, operands::x>;
+using any_gradient_observer = any_operand_observer<operands::dy, operands::x>;
+
+/// Observes, during a forward, the input x of each weight, and so of a token table where logits are its
+/// product; see nn/layer_inputs.hpp. Called as observer(ctx, number, x), with the list of the model, when the
+/// layer around the weight has computed its result:
+///   number   of the weight among the parameters of the model
+///   x (cols, tokens)
+template <element T> using input_observer = operand_observer<T, operands::x>;
+using any_input_observer = any_operand_observer<operands::x>;
 
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
 /// borrow from, and the keys of random choices.
@@ -158,8 +179,16 @@ template <element T> struct pass {
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
+  input_observer<T> layer_inputs = {};
 
   std::int64_t tokens() const { return sequences.tokens(); }
+  /// This pass without its observers.
+  pass unobserved() const {
+    pass p = *this;
+    p.weight_gradients = {};
+    p.layer_inputs = {};
+    return p;
+  }
   using activation_loan = typename nn::workspace<T>::template loan<panel_matrix<T>>;
   activation_loan borrow(std::int64_t features) const { return borrow(features, tokens()); }
   activation_loan borrow(std::int64_t features, std::int64_t tokens) const {
@@ -177,10 +206,11 @@ struct any_pass {
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;
   any_gradient_observer weight_gradients = {};
+  any_input_observer layer_inputs = {};
 
   /// A pass over sequences.
   template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
-    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
+    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients, layer_inputs};
   }
 };
 
