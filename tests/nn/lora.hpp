@@ -63,6 +63,10 @@ template <element T, class Block, int Rank = 16> struct lora {
   void forward(panel_matrix<T> const& x, nn::destination<T> y, saved& s, nn::pass<T> const& p) const {
     nn::forward_by_value(*this, x, y, s, p);
   }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, nn::pass<T> const& p) const {
+    nn::show_inputs(down, x, {}, p);
+    nn::show_inputs(up, s.inner, {}, p);
+  }
 
   /// dx = Wᵀ dy + Dᵀ dinner with dinner = s Uᵀ dy
   auto input_gradient(panel_matrix<T> const& dy) const {

@@ -7,6 +7,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -121,6 +122,10 @@ struct multi_head_attention {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    nn::show_inputs(qkv, x, s.of_qkv, p);
+    nn::show_inputs(out, s.mixed, s.of_out, p);
   }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,

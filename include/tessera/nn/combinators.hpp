@@ -128,10 +128,12 @@ void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, p
   backward_from<count - 1>(x, s, dy, dx, g, p);
 }
 
-/// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
-/// `prepare`.
+/// Computes again the values that a layer saves for its backward, unobserved. The result is not computed if
+/// the layer has `prepare`.
 template <element T, class Layer>
-void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
+void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s,
+               pass<T> const& observed) {
+  pass<T> const p = observed.unobserved();
   if constexpr (requires { layer.recompute(x, s, p); }) {
     layer.recompute(x, s, p);
   } else if constexpr (requires { layer.prepare(x, s, p); }) {
@@ -334,7 +336,7 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
   for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
-    segment(i).recompute(input(x, s, i), *again, p);
+    nn::recompute(segment(i), input(x, s, i), *again, p);
     segment(i).backward(input(x, s, i), *again, *above,
                         i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
                         std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);

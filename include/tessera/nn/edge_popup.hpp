@@ -89,8 +89,9 @@ template <element T, class Layer> struct edge_popup {
   }
   std::int64_t outputs(std::int64_t features) const { return scores.outputs(features); }
 
+  /// Observers of inputs see x of visible weights, under the numbers of the scores.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    visible.forward(x, y, s, p);
+    detail::forward_of_visible(visible, scores, x, y, s, p);
   }
   /// Observers of weight gradients do not see this backward: weights have no gradients.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
@@ -98,9 +99,7 @@ template <element T, class Layer> struct edge_popup {
     const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
     detail::make_zeros action;
     detail::walk(parameter_name(), action, weights, *of_weights, std::as_const(g.scores));
-    pass<T> unobserved = p;
-    unobserved.weight_gradients = {};
-    visible.backward(x, s, dy, dx, *of_weights, unobserved);
+    visible.backward(x, s, dy, dx, *of_weights, p.unobserved());
     for_each_parameter(
         weights,
         [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {

@@ -11,6 +11,7 @@
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/sequence_head.hpp>
 #include <tessera/nn/token_prediction.hpp>
@@ -69,6 +70,8 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
   fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
       logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+  if (p.layer_inputs) show_inputs(transform, x, {}, p);
+  show_input(table, norm.value(s.activated, s.norm), x.tokens(), p);
 }
 
 template <element T, class Op>

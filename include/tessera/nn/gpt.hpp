@@ -10,6 +10,7 @@
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/token_prediction.hpp>
 #include <tessera/nn/transformer_block.hpp>
@@ -171,6 +172,7 @@ void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matr
   fit(s.final_norm, {}, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+  show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);
 }
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.

@@ -6,6 +6,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear_like.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -73,8 +74,9 @@ template <element T, class Block> struct linear {
     return weight * converted<T>(x) + bias;
   }
 
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression Wᵀ dy.

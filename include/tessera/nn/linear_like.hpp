@@ -47,6 +47,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   bias_gradient(dy, g)  the statement db += Σ dy, or none: for a run that has dy at hand
 ///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own,
 ///                                         if any_wanted(g)
+/// If its weights are others than that of plain(), or their inputs others than x: show_inputs(x, s, p), see
+/// nn/layer_inputs.hpp.
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>

@@ -5,6 +5,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -66,6 +67,13 @@ struct mlp {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z));
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
   }
 
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
@@ -140,6 +148,14 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z) * s.u);
+    nn::show_inputs(gate, x, s.gate, p);
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
   }
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du

@@ -10,6 +10,7 @@
 #include <tessera/eval/nm_product.hpp>
 #include <tessera/expr/nm_product.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
@@ -65,8 +66,9 @@ struct nm_linear : linear<T, Block> {
     require_refreshed();
     return visible * converted<T>(x) + bias;
   }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression Vᵀ dy.

@@ -15,6 +15,7 @@
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/gradient_check.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/linear_like.hpp>
 #include <tessera/nn/mlp.hpp>

@@ -13,6 +13,7 @@
 #include <tessera/core/int8.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
@@ -109,8 +110,9 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
     require_refreshed();
     return x_scale.scale() * (weight8.scale * (weight8.values * in_8_bits(x_scale, converted<T>(x)))) + bias;
   }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression sdy (sw (w8ᵀ dy8)). The product of scales alone might be too small for a float.

@@ -8,6 +8,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -93,6 +94,16 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
+/// The inputs of both weights of a cell: x, and the hidden states before.
+template <class Cell, element T>
+void show_cell_inputs(Cell const& cell, panel_matrix<T> const& x, typename Cell::saved const& s,
+                      pass<T> const& p) {
+  const auto previous = p.borrow(cell.hidden(), x.tokens());
+  shift_in_time(s.hidden, s.initial, *previous, p);
+  nn::show_inputs(cell.input, x, {}, p);
+  nn::show_inputs(cell.recurrent, *previous, {}, p);
+}
+
 /// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
 template <class Cell>
 Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
@@ -154,6 +165,9 @@ template <element T, class Block> struct gru {
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
 
   /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
   /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
@@ -187,6 +201,7 @@ void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s
     t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
   }
   run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block>
@@ -259,6 +274,9 @@ template <element T, class Block> struct lstm {
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
 
   /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
   /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
@@ -297,6 +315,7 @@ void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& 
       step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
   }
   run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block>

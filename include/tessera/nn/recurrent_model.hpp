@@ -192,6 +192,7 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
                                                      pass<T> const& p) const {
   run(p.ctx, logits = token_embedding.table * top + bias);
+  if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, top);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

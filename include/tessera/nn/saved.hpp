@@ -6,6 +6,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/statements/run.hpp>
@@ -72,12 +73,14 @@ void fit(Saved& s, std::type_identity_t<Saved> const& unfilled, std::int64_t tok
   detail::walk(parameter_name(), action, s, unfilled);
 }
 
-/// Forward of a layer that has `prepare` and `value`: y = value(x, s), after the statements of `prepare`.
+/// Forward of a layer that has `prepare` and `value`: y = value(x, s), after the statements of `prepare`. An
+/// observer of the pass is then shown the inputs of its weights.
 template <element T, class Layer>
 void forward_by_value(Layer const& layer, panel_matrix<T> const& x, destination<T> y,
                       typename Layer::saved& s, pass<T> const& p) {
   fit(s, layer.unfilled(), x.tokens());
   run(p.ctx, layer.prepare(x, s, p), y = layer.value(x, s));
+  observe_forward(layer, x, y, s, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn

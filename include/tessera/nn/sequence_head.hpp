@@ -9,6 +9,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/dropout.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 
@@ -116,6 +117,9 @@ template <element T> struct sequence_head {
       run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
     }
     run(p.ctx, logits = classifier.value(drops ? s.dropped : s.pooled));
+    if (!p.layer_inputs) return;
+    show_inputs(pooler, s.first, {}, p);
+    show_inputs(classifier, drops ? s.dropped : s.pooled, {}, p);
   }
 };
 

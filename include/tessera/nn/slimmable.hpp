@@ -13,6 +13,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/destination.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/mlp.hpp>
 #include <tessera/nn/model_size.hpp>
@@ -84,6 +85,12 @@ struct slimmable_mlp {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(whole.down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z) * coefficients);
+    nn::show_inputs(whole.up, x, s.up, p);
+    nn::show_inputs(whole.down, *h, s.down, p);
   }
 
   /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
@@ -159,6 +166,12 @@ struct slimmable_attention {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(s.mixed.features(), x.tokens());
+    run(p.ctx, *h = s.mixed * s.factors);
+    nn::show_inputs(whole.qkv, x, s.of_qkv, p);
+    nn::show_inputs(whole.out, *h, s.of_out, p);
   }
 
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh

@@ -52,7 +52,7 @@ template <element T, class Layer> struct top_kast {
   std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    visible.forward(x, y, s, p);
+    detail::forward_of_visible(visible, stored, x, y, s, p);
   }
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {

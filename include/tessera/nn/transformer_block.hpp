@@ -9,6 +9,7 @@
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/dropout.hpp>
+#include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/mlp.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/norm.hpp>
@@ -206,6 +207,16 @@ struct transformer_block {
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto n = p.borrow(x.features(), x.tokens());
+    if constexpr (is_pre) run(p.ctx, *n = norm1.value(x, s.norm1));
+    nn::show_inputs(attention, is_pre ? *n : x, s.attention, p);
+    if constexpr (is_pre)
+      run(p.ctx, *n = norm2.value(s.h, s.norm2));
+    else
+      run(p.ctx, *n = norm1.value(s.h, s.norm1));
+    nn::show_inputs(mlp, *n, s.mlp, p);
+  }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
@@ -228,6 +239,7 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_mat
   } else
     run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
   y.add_term(p);
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>

@@ -9,9 +9,13 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/nn/destination.hpp>
 #include <tessera/nn/parameter.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/pass.hpp>
 #include <tessera/statements/following.hpp>
 #include <tessera/statements/run.hpp>
+#include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
 #include <tessera/tensor/pruning.hpp>
@@ -26,6 +30,21 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn { namespace deta
 /// Whether a parameter is a weight whose blocks are chosen; all other parameters are visible as they are.
 template <class Parameter> bool is_chosen(parameter_name const& name) {
   return is_matrix<Parameter> && name.role() == parameter_role::weight;
+}
+
+/// Forward of the visible layer. An observer sees the inputs of its weights under the numbers of trained
+/// ones.
+template <element T, class Layer>
+void forward_of_visible(Layer const& visible, Layer const& trained, panel_matrix<T> const& x,
+                        destination<T> y, typename Layer::saved& s, pass<T> const& p) {
+  if (!p.layer_inputs) return visible.forward(x, y, s, p);
+  const parameter_list from(visible), to(trained);
+  const auto observer = [&](context& ctx, std::size_t number, panel_matrix<T> const& of) {
+    p.layer_inputs(ctx, to[number].tensor.address(), of);
+  };
+  pass<T> translated = p;
+  translated.layer_inputs = {observer, from};
+  visible.forward(x, y, s, translated);
 }
 
 /// Memory in which a layer chooses blocks, by a number for each. The layer keeps it.
