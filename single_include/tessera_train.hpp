@@ -29365,76 +29365,97 @@ template <element T> class workspace {
 
 enum class purpose { training, evaluation };
 
-/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
-/// the stored blocks; an observer can compute the absent blocks. No observer by default. Refers to a callable
-/// observer(ctx, number, dy, x), and to the gradients that the backward fills; both must outlive it:
-///   number   of the weight among the parameters of the model; to its gradient the product has been added
-///   dy (rows, tokens)   x (cols, tokens)
-template <element T> class gradient_observer {
-  using activation = panel_matrix<T> const&;
+/// Observes activations, called as observer(ctx, number, operand…): operands of products with weights, one
+/// panel_matrix<T> for each name in Operand. No observer by default. Refers to a callable observer and to the
+/// list of parameters that has the weights, or the gradients, by whose number it is called; both must outlive
+/// it.
+template <element T, class... Operand> class operand_observer {
+  template <class> using activation = panel_matrix<T> const&;
 
  public:
-  using call = void (*)(void const* observer, context&, std::size_t number, activation dy, activation x);
+  using call = void (*)(void const* observer, context&, std::size_t number, activation<Operand>...);
 
-  gradient_observer() = default;
+  operand_observer() = default;
   template <class Observer>
-  gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
-                    parameter_list const& gradients TESSERA_LIFETIMEBOUND)
-      : gradient_observer(&observer, gradients, call_of<Observer>) {}
+  operand_observer(Observer& observer TESSERA_LIFETIMEBOUND, parameter_list const& list TESSERA_LIFETIMEBOUND)
+      : operand_observer(&observer, list, call_of<Observer>) {}
   template <class Observer>
-  gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
-  gradient_observer(void const* observer, parameter_list const& gradients, call made)
-      : observer_(observer), gradients_(&gradients), call_(made) {}
+  operand_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
+  operand_observer(void const* observer, parameter_list const& list, call made)
+      : observer_(observer), list_(&list), call_(made) {}
 
   explicit operator bool() const { return observer_ != nullptr; }
 
-  /// For layers, which do not know their place in a model: the address of the gradient says which it is. One
-  /// that is not among the gradients of the model is not observed.
-  void operator()(context& ctx, void const* gradient, activation dy, activation x) const {
-    for (std::size_t number = 0; number < gradients_->size(); ++number)
-      if ((*gradients_)[number].tensor.address() == gradient) return call_(observer_, ctx, number, dy, x);
+  /// For layers, which do not know their place in a model: the address of a parameter, or of its gradient,
+  /// says which it is. One that is not in the list is not observed.
+  void operator()(context& ctx, void const* parameter, activation<Operand>... operand) const {
+    for (std::size_t number = 0; number < list_->size(); ++number)
+      if ((*list_)[number].tensor.address() == parameter) return call_(observer_, ctx, number, operand...);
   }
 
   template <class Observer>
-  static void call_of(void const* observer, context& ctx, std::size_t number, activation dy, activation x) {
-    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, dy, x);
+  static void call_of(void const* observer, context& ctx, std::size_t number,
+                      activation<Operand>... operand) {
+    (*static_cast<Observer*>(const_cast<void*>(observer)))(ctx, number, operand...);
   }
 
  private:
   void const* observer_ = nullptr;
-  parameter_list const* gradients_ = nullptr;
+  parameter_list const* list_ = nullptr;
   call call_ = nullptr;
 };
 
-/// A gradient observer for passes whose element is not known: refers to an observer that has operator() for
-/// every element.
-class any_gradient_observer {
+/// An observer for passes whose element is not known: refers to an observer that has operator() for every
+/// element.
+template <class... Operand> class any_operand_observer {
+  template <element T> using of = operand_observer<T, Operand...>;
+
  public:
-  any_gradient_observer() = default;
+  any_operand_observer() = default;
   template <class Observer>
-  any_gradient_observer(Observer& observer TESSERA_LIFETIMEBOUND,
-                        parameter_list const& gradients TESSERA_LIFETIMEBOUND)
+  any_operand_observer(Observer& observer TESSERA_LIFETIMEBOUND,
+                       parameter_list const& list TESSERA_LIFETIMEBOUND)
       : observer_(&observer),
-        gradients_(&gradients),
-        calls_(gradient_observer<float>::call_of<Observer>, gradient_observer<double>::call_of<Observer>,
-               gradient_observer<bfloat16>::call_of<Observer>,
-               gradient_observer<float16>::call_of<Observer>) {}
+        list_(&list),
+        calls_(of<float>::template call_of<Observer>, of<double>::template call_of<Observer>,
+               of<bfloat16>::template call_of<Observer>, of<float16>::template call_of<Observer>) {}
   template <class Observer>
-  any_gradient_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
+  any_operand_observer(Observer&, parameter_list const&&) = delete;  // the list must live longer: name it
 
   explicit operator bool() const { return observer_ != nullptr; }
-  template <element T> operator gradient_observer<T>() const {
+  template <element T> operator operand_observer<T, Operand...>() const {
     if (!observer_) return {};
-    return {observer_, *gradients_, std::get<typename gradient_observer<T>::call>(calls_)};
+    return {observer_, *list_, std::get<typename of<T>::call>(calls_)};
   }
 
  private:
   void const* observer_ = nullptr;
-  parameter_list const* gradients_ = nullptr;
-  std::tuple<gradient_observer<float>::call, gradient_observer<double>::call,
-             gradient_observer<bfloat16>::call, gradient_observer<float16>::call>
+  parameter_list const* list_ = nullptr;
+  std::tuple<typename of<float>::call, typename of<double>::call, typename of<bfloat16>::call,
+             typename of<float16>::call>
       calls_{};
 };
+
+namespace operands {
+struct dy;
+struct x;
+}  // namespace operands
+
+/// Observes, during a backward, the operands of each weight gradient dW = dy xᵀ. A sparse gradient has only
+/// the stored blocks; an observer can compute the absent blocks. Called as observer(ctx, number, dy, x), with
+/// the list of the gradients that the backward fills:
+///   number   of the weight among the parameters of the model; to its gradient the product has been added
+///   dy (rows, tokens)   x (cols, tokens)
+template <element T> using gradient_observer = operand_observer<T, operands::dy, operands::x>;
+using any_gradient_observer = any_operand_observer<operands::dy, operands::x>;
+
+/// Observes, during a forward, the input x of each weight, and so of a token table where logits are its
+/// product; see nn/layer_inputs.hpp. Called as observer(ctx, number, x), with the list of the model, when the
+/// layer around the weight has computed its result:
+///   number   of the weight among the parameters of the model
+///   x (cols, tokens)
+template <element T> using input_observer = operand_observer<T, operands::x>;
+using any_input_observer = any_operand_observer<operands::x>;
 
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
 /// borrow from, and the keys of random choices.
@@ -29446,8 +29467,16 @@ template <element T> struct pass {
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
+  input_observer<T> layer_inputs = {};
 
   std::int64_t tokens() const { return sequences.tokens(); }
+  /// This pass without its observers.
+  pass unobserved() const {
+    pass p = *this;
+    p.weight_gradients = {};
+    p.layer_inputs = {};
+    return p;
+  }
   using activation_loan = typename nn::workspace<T>::template loan<panel_matrix<T>>;
   activation_loan borrow(std::int64_t features) const { return borrow(features, tokens()); }
   activation_loan borrow(std::int64_t features, std::int64_t tokens) const {
@@ -29465,10 +29494,11 @@ struct any_pass {
   std::uint64_t seed = 0, step = 0;
   double loss_scale = 1;
   any_gradient_observer weight_gradients = {};
+  any_input_observer layer_inputs = {};
 
   /// A pass over sequences.
   template <element T> pass<T> over(tessera::sequences const& batch, workspace<T>& room) const {
-    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients};
+    return {ctx, batch, room, purpose, seed, step, loss_scale, weight_gradients, layer_inputs};
   }
 };
 
@@ -29531,6 +29561,83 @@ template <element T> class destination {
   panel_matrix<T>* to_;
   panel_matrix<T> const* plus_;
 };
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/layer_inputs.hpp
+#ifndef TESSERA_SINGLE_NN_LAYER_INPUTS
+#define TESSERA_SINGLE_NN_LAYER_INPUTS
+#include <concepts>
+#include <cstdint>
+
+// The inputs that the observer pass.layer_inputs sees. A forward does not store values that are read once,
+// such as f(z) in an mlp or the value of a norm. So a forward that has an observer computes these again when
+// it is done, as a backward would, in borrowed memory: a layer with several weights does that in a member
+//
+//   void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+//     const auto h = p.borrow(down.inputs(), x.tokens());
+//     run(p.ctx, *h = apply<Op>(s.z));
+//     nn::show_inputs(up, x, s.up, p);
+//     nn::show_inputs(down, *h, s.down, p);
+//   }
+//
+// which is called for an observer alone. A layer without it shows x as the input of the weight of `plain`, if
+// it has that, else nothing. forward_by_value shows; a forward of another kind calls observe_forward. `value`
+// alone, in a run of another layer, shows nothing: that layer does.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+template <class Layer, class T>
+concept shows_inputs = requires(Layer const& l, panel_matrix<T> const& x, typename Layer::saved const& s,
+                                pass<T> const& p) { l.show_inputs(x, s, p); };
+template <class Layer>
+concept has_plain_weight = requires(Layer& l) { l.plain().weight; };  // plain() need not be const
+}  // namespace detail
+
+/// Shows the inputs of the weights of a layer to the observer of the pass, which there must be.
+///   s   of the forward that was given x
+template <element T, class Layer>
+void show_inputs(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved const& s,
+                 pass<T> const& p) {
+  if constexpr (detail::shows_inputs<Layer, T>)
+    layer.show_inputs(x, s, p);
+  else if constexpr (detail::has_plain_weight<Layer>)
+    p.layer_inputs(p.ctx, &const_cast<Layer&>(layer).plain().weight, x);
+}
+
+/// The end of a forward y = layer(x): shows the inputs of its weights, if there is an observer. Throws
+/// shape_error if y has overwritten x.
+///   x   may be an expression
+template <element T, class Layer, expression X>
+void observe_forward(Layer const& layer, X const& x, destination<T> y, typename Layer::saved const& s,
+                     pass<T> const& p) {
+  if constexpr (detail::shows_inputs<Layer, T> || detail::has_plain_weight<Layer>) {
+    if (!p.layer_inputs) return;
+    if constexpr (std::same_as<X, panel_matrix<T>>) {
+      if (y.to() == &x)
+        throw shape_error(
+            "[layer_inputs] the result overwrites x, which the observer is to see: give the result a "
+            "panel_matrix of its own");
+      nn::show_inputs(layer, x, s, p);
+    } else {
+      const auto room = p.borrow(layer.inputs(), y.to()->tokens());
+      run(p.ctx, *room = converted<T>(x));
+      nn::show_inputs(layer, *room, s, p);
+    }
+  }
+}
+
+/// Shows the input of a bare matrix, y = W x, if there is an observer.
+///   x   an expression
+template <element T, class Matrix, expression X>
+void show_input(Matrix const& weight, X const& x, std::int64_t tokens, pass<T> const& p) {
+  if (!p.layer_inputs) return;
+  const auto room = p.borrow(weight.cols(), tokens);
+  run(p.ctx, *room = x);
+  p.layer_inputs(p.ctx, &weight, *room);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -30331,6 +30438,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   bias_gradient(dy, g)  the statement db += Σ dy, or none: for a run that has dy at hand
 ///   add_weight_gradient(dy, x, g, p, s)   adds the gradients of all other parameters, by runs of its own,
 ///                                         if any_wanted(g)
+/// If its weights are others than that of plain(), or their inputs others than x: show_inputs(x, s, p), see
+/// nn/layer_inputs.hpp.
 /// And, as of every layer, forward(x, y, s, p) and backward(x, s, dy, dx, g, p), of which linear_backward is
 /// all.
 template <class Layer>
@@ -30443,8 +30552,9 @@ template <element T, class Block> struct linear {
     return weight * converted<T>(x) + bias;
   }
 
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression Wᵀ dy.
@@ -30549,12 +30659,14 @@ void fit(Saved& s, std::type_identity_t<Saved> const& unfilled, std::int64_t tok
   detail::walk(parameter_name(), action, s, unfilled);
 }
 
-/// Forward of a layer that has `prepare` and `value`: y = value(x, s), after the statements of `prepare`.
+/// Forward of a layer that has `prepare` and `value`: y = value(x, s), after the statements of `prepare`. An
+/// observer of the pass is then shown the inputs of its weights.
 template <element T, class Layer>
 void forward_by_value(Layer const& layer, panel_matrix<T> const& x, destination<T> y,
                       typename Layer::saved& s, pass<T> const& p) {
   fit(s, layer.unfilled(), x.tokens());
   run(p.ctx, layer.prepare(x, s, p), y = layer.value(x, s));
+  observe_forward(layer, x, y, s, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -31032,6 +31144,10 @@ struct multi_head_attention {
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
   }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    nn::show_inputs(qkv, x, s.of_qkv, p);
+    nn::show_inputs(out, s.mixed, s.of_out, p);
+  }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
@@ -31210,10 +31326,12 @@ void sequence<T, Layer...>::backward(panel_matrix<T> const& x, saved const& s, p
   backward_from<count - 1>(x, s, dy, dx, g, p);
 }
 
-/// Computes again the values that a layer saves for its backward. The result is not computed if the layer has
-/// `prepare`.
+/// Computes again the values that a layer saves for its backward, unobserved. The result is not computed if
+/// the layer has `prepare`.
 template <element T, class Layer>
-void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s, pass<T> const& p) {
+void recompute(Layer const& layer, panel_matrix<T> const& x, typename Layer::saved& s,
+               pass<T> const& observed) {
+  pass<T> const p = observed.unobserved();
   if constexpr (requires { layer.recompute(x, s, p); }) {
     layer.recompute(x, s, p);
   } else if constexpr (requires { layer.prepare(x, s, p); }) {
@@ -31416,7 +31534,7 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
   for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
-    segment(i).recompute(input(x, s, i), *again, p);
+    nn::recompute(segment(i), input(x, s, i), *again, p);
     segment(i).backward(input(x, s, i), *again, *above,
                         i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
                         std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
@@ -32333,6 +32451,21 @@ template <class Parameter> bool is_chosen(parameter_name const& name) {
   return is_matrix<Parameter> && name.role() == parameter_role::weight;
 }
 
+/// Forward of the visible layer. An observer sees the inputs of its weights under the numbers of trained
+/// ones.
+template <element T, class Layer>
+void forward_of_visible(Layer const& visible, Layer const& trained, panel_matrix<T> const& x,
+                        destination<T> y, typename Layer::saved& s, pass<T> const& p) {
+  if (!p.layer_inputs) return visible.forward(x, y, s, p);
+  const parameter_list from(visible), to(trained);
+  const auto observer = [&](context& ctx, std::size_t number, panel_matrix<T> const& of) {
+    p.layer_inputs(ctx, to[number].tensor.address(), of);
+  };
+  pass<T> translated = p;
+  translated.layer_inputs = {observer, from};
+  visible.forward(x, y, s, translated);
+}
+
 /// Memory in which a layer chooses blocks, by a number for each. The layer keeps it.
 template <class Number> struct choice_room {
   std::vector<Number> numbers;
@@ -32475,8 +32608,9 @@ template <element T, class Layer> struct edge_popup {
   }
   std::int64_t outputs(std::int64_t features) const { return scores.outputs(features); }
 
+  /// Observers of inputs see x of visible weights, under the numbers of the scores.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    visible.forward(x, y, s, p);
+    detail::forward_of_visible(visible, scores, x, y, s, p);
   }
   /// Observers of weight gradients do not see this backward: weights have no gradients.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
@@ -32484,9 +32618,7 @@ template <element T, class Layer> struct edge_popup {
     const auto of_weights = p.template borrow_saved<typename Layer::gradients>();
     detail::make_zeros action;
     detail::walk(parameter_name(), action, weights, *of_weights, std::as_const(g.scores));
-    pass<T> unobserved = p;
-    unobserved.weight_gradients = {};
-    visible.backward(x, s, dy, dx, *of_weights, unobserved);
+    visible.backward(x, s, dy, dx, *of_weights, p.unobserved());
     for_each_parameter(
         weights,
         [&](parameter_name const& name, auto const& w, auto const& dw, auto& ds) {
@@ -32706,6 +32838,9 @@ template <element T> struct sequence_head {
       run(p.ctx, s.dropped = pooled_dropout.masked(s.pooled, p));
     }
     run(p.ctx, logits = classifier.value(drops ? s.dropped : s.pooled));
+    if (!p.layer_inputs) return;
+    show_inputs(pooler, s.first, {}, p);
+    show_inputs(classifier, drops ? s.dropped : s.pooled, {}, p);
   }
 };
 
@@ -32836,6 +32971,13 @@ struct mlp {
     forward_by_value(*this, x, y, s, p);
   }
 
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z));
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
+  }
+
   /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
@@ -32908,6 +33050,14 @@ template <element T, class Block, class Op = ops::silu, class Linear = linear<T,
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z) * s.u);
+    nn::show_inputs(gate, x, s.gate, p);
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
   }
 
   /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
@@ -33446,6 +33596,16 @@ struct transformer_block {
   }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto n = p.borrow(x.features(), x.tokens());
+    if constexpr (is_pre) run(p.ctx, *n = norm1.value(x, s.norm1));
+    nn::show_inputs(attention, is_pre ? *n : x, s.attention, p);
+    if constexpr (is_pre)
+      run(p.ctx, *n = norm2.value(s.h, s.norm2));
+    else
+      run(p.ctx, *n = norm1.value(s.h, s.norm1));
+    nn::show_inputs(mlp, *n, s.mlp, p);
+  }
 
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
@@ -33468,6 +33628,7 @@ void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_mat
   } else
     run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
   y.add_term(p);
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
@@ -33600,6 +33761,8 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
   fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
       logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+  if (p.layer_inputs) show_inputs(transform, x, {}, p);
+  show_input(table, norm.value(s.activated, s.norm), x.tokens(), p);
 }
 
 template <element T, class Op>
@@ -34053,6 +34216,7 @@ void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matr
   fit(s.final_norm, {}, top.tokens());
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
+  show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);
 }
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
@@ -34235,8 +34399,9 @@ struct nm_linear : linear<T, Block> {
     require_refreshed();
     return visible * converted<T>(x) + bias;
   }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression Vᵀ dy.
@@ -34441,6 +34606,16 @@ void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial
       slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
 }
 
+/// The inputs of both weights of a cell: x, and the hidden states before.
+template <class Cell, element T>
+void show_cell_inputs(Cell const& cell, panel_matrix<T> const& x, typename Cell::saved const& s,
+                      pass<T> const& p) {
+  const auto previous = p.borrow(cell.hidden(), x.tokens());
+  shift_in_time(s.hidden, s.initial, *previous, p);
+  nn::show_inputs(cell.input, x, {}, p);
+  nn::show_inputs(cell.recurrent, *previous, {}, p);
+}
+
 /// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
 template <class Cell>
 Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
@@ -34502,6 +34677,9 @@ template <element T, class Block> struct gru {
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
 
   /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
   /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
@@ -34535,6 +34713,7 @@ void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s
     t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
   }
   run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block>
@@ -34607,6 +34786,9 @@ template <element T, class Block> struct lstm {
   std::int64_t outputs(std::int64_t) const { return hidden(); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
 
   /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
   /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
@@ -34645,6 +34827,7 @@ void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& 
       step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
   }
   run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
 }
 
 template <element T, class Block>
@@ -34866,6 +35049,7 @@ template <element T, class Block, class Cell>
 void recurrent_model<T, Block, Cell>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits,
                                                      pass<T> const& p) const {
   run(p.ctx, logits = token_embedding.table * top + bias);
+  if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, top);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -35106,6 +35290,12 @@ struct slimmable_mlp {
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
   }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(whole.down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z) * coefficients);
+    nn::show_inputs(whole.up, x, s.up, p);
+    nn::show_inputs(whole.down, *h, s.down, p);
+  }
 
   /// With dh = W₂ᵀ dy: dc = Σ dh ∘ f(z), dz = dh ∘ c ∘ f′(z), dx = W₁ᵀ dz
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
@@ -35180,6 +35370,12 @@ struct slimmable_attention {
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
     forward_by_value(*this, x, y, s, p);
+  }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(s.mixed.features(), x.tokens());
+    run(p.ctx, *h = s.mixed * s.factors);
+    nn::show_inputs(whole.qkv, x, s.of_qkv, p);
+    nn::show_inputs(whole.out, *h, s.of_out, p);
   }
 
   /// With dh = W₂ᵀ dy: dc is the sum of dh ∘ A(x) over tokens and the features of a head, dA(x) = c ∘ dh
@@ -35365,7 +35561,7 @@ template <element T, class Layer> struct top_kast {
   std::int64_t outputs(std::int64_t features) const { return stored.outputs(features); }
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    visible.forward(x, y, s, p);
+    detail::forward_of_visible(visible, stored, x, y, s, p);
   }
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const {
@@ -35809,8 +36005,9 @@ template <element T, class Block, element E, class Gradient> struct quantised_li
     require_refreshed();
     return x_scale.scale() * (weight8.scale * (weight8.values * in_8_bits(x_scale, converted<T>(x)))) + bias;
   }
-  template <class X> void forward(X const& x, destination<T> y, saved&, pass<T> const& p) const {
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
     run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
   }
 
   /// The expression sdy (sw (w8ᵀ dy8)). The product of scales alone might be too small for a float.
@@ -43446,7 +43643,7 @@ struct adam_mini {
     T const* gradient;
     T *w, *first_moment, *second_moment;
     T scale, share1, kept, squared_scale;
-    batch kept2, share2, correction, epsilon, length;
+    batch kept2, share2, correction, epsilon, full_step;
 
     terms(adam_mini const& by, update const& now, parameter_values<T>& of)
         : gradient(of.gradient.begin()),
@@ -43461,7 +43658,7 @@ struct adam_mini {
           share2(T(1 - by.beta2)),
           correction(T(1 / (1 - std::pow(by.beta2, double(now.number))))),
           epsilon(T(by.epsilon)),
-          length(T(now.rate / (1 - std::pow(by.beta1, double(now.number))))) {}
+          full_step(T(now.rate / (1 - std::pow(by.beta1, double(now.number))))) {}
 
     /// `groups` groups of `size` values from number `first` on, each of which shares a second moment; the
     /// first of these is number `group`.
@@ -43480,7 +43677,7 @@ struct adam_mini {
         for (std::int64_t i = 0; i < count; i += lanes) {
           const batch v = load(second + i) * kept2 + load(mean + i) * share2;
           v.store_unaligned(second + i);
-          simd::quotient(length, simd::root(v * correction) + epsilon).store_unaligned(mean + i);
+          simd::quotient(full_step, simd::root(v * correction) + epsilon).store_unaligned(mean + i);
         }
         std::copy_n(second, count, second_moment + group + begin);
         for (std::int64_t i = 0; i < count; ++i) move(first + (begin + i) * size, size, mean[i]);

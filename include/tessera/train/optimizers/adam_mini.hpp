@@ -74,7 +74,7 @@ struct adam_mini {
     T const* gradient;
     T *w, *first_moment, *second_moment;
     T scale, share1, kept, squared_scale;
-    batch kept2, share2, correction, epsilon, length;
+    batch kept2, share2, correction, epsilon, full_step;
 
     terms(adam_mini const& by, update const& now, parameter_values<T>& of)
         : gradient(of.gradient.begin()),
@@ -89,7 +89,7 @@ struct adam_mini {
           share2(T(1 - by.beta2)),
           correction(T(1 / (1 - std::pow(by.beta2, double(now.number))))),
           epsilon(T(by.epsilon)),
-          length(T(now.rate / (1 - std::pow(by.beta1, double(now.number))))) {}
+          full_step(T(now.rate / (1 - std::pow(by.beta1, double(now.number))))) {}
 
     /// `groups` groups of `size` values from number `first` on, each of which shares a second moment; the
     /// first of these is number `group`.
@@ -108,7 +108,7 @@ struct adam_mini {
         for (std::int64_t i = 0; i < count; i += lanes) {
           const batch v = load(second + i) * kept2 + load(mean + i) * share2;
           v.store_unaligned(second + i);
-          simd::quotient(length, simd::root(v * correction) + epsilon).store_unaligned(mean + i);
+          simd::quotient(full_step, simd::root(v * correction) + epsilon).store_unaligned(mean + i);
         }
         std::copy_n(second, count, second_moment + group + begin);
         for (std::int64_t i = 0; i < count; ++i) move(first + (begin + i) * size, size, mean[i]);
