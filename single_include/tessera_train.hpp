@@ -33344,7 +33344,7 @@ panel_matrix<T> const& residual_scale<T>::branch_gradient(panel_matrix<T> const&
     for (std::int64_t i = 0; i < sums.size(); ++i) g.lambda[i] += sums[i];
   } else {
     double all = 0;
-    for (const auto sum : sums) all += sum;
+    for (const auto sum : sums) all += double(sum);
     g.lambda[0] += static_cast<accumulator_t<T>>(all);
   }
   return room;

@@ -96,7 +96,7 @@ TEST_CASE(
 
   const outcome twice = shell(here.pretrain("no", asked + " --average ema"));
   CHECK(twice.code == 2);
-  CHECK(contains(twice, "[--average] has no meaning with --optimizer schedule-free"));
+  CHECK(contains(twice, "[--average] ema has no meaning with --optimizer schedule-free"));
 }
 
 #endif

@@ -65,9 +65,21 @@ TEST_CASE("pretrain: a run branches off another, which it repeats but for the or
   CHECK(shell(branch(here, "other", "twig", 40, "--only dense")).code == 0);
   CHECK(same_tensors(last(here, "twig", "dense"), last(here, "other", "dense")));
 
+  // Of a run that was made longer, a branch from before is as long as it was planned then; or as long as is
+  // said.
+  fs::copy(here.in("runs/a"), here.in("runs/longer"), fs::copy_options::recursive);
+  CHECK(shell(here.resume("longer", "--steps 80 --keep 99")).code == 0);
+  CHECK(shell(branch(here, "longer", "before", 20, "--only sparse")).code == 0);
+  CHECK(same_tensors(last(here, "same"), last(here, "before")));
+  CHECK(shell(branch(here, "longer", "shorter", 20, "--only sparse --steps 40")).code == 0);
+  CHECK(fs::exists(here.in("runs/shorter/sparse/step-00000040")));
+  refused(branch(here, "a", "no", 20, "--steps 20"), 2,
+          "[--branch] 20 is the last step of the run of --from");
+  refused(branch(here, "a", "no", 20, "--time 5s"), 2, "[--time] the run of --from was planned by --steps");
+
   refused(branch(here, "a", "no", 7), 2, "dense has no checkpoint of step 7, but of 20, 25, 30, ");
-  refused(branch(here, "a", "no", 60), 2, "[--branch] 60 is the last step of the run of --from");
-  refused(branch(here, "a", "no", 60, "--dry-run"), 2, "[--branch] 60 is the last step");
+  refused(branch(here, "longer", "no", 80), 2, "[--branch] 80 is the last step of the run of --from");
+  refused(branch(here, "longer", "no", 80, "--dry-run"), 2, "[--branch] 80 is the last step");
   refused(branch(here, "a", "no", 20, "--lr 1"), 2, "[--lr] is 0.001 in the run to be resumed, not 1.0");
   refused(branch(here, "a", "no", 20, "--seed 2"), 2, "[--seed] is 1 in the run to be resumed, not 2");
   refused(branch(here, "a", "no", 20, "--densify --only dense"), 2, "[--branch] goes on with a training, ");

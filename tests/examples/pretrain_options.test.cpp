@@ -249,8 +249,8 @@ TEST_CASE("options: a parameterisation scales by the base, and is refused where 
   CHECK(refusal_of({"--parameterisation=mup", "--model=bert"}) ==
         "[--parameterisation] mup has no meaning with --model bert; say --model gpt");
   CHECK(refusal_of({"--parameterisation=mup", "--optimizer=sgd"}) ==
-        "[--parameterisation] mup has no meaning with --optimizer sgd, whose steps depend on the size of "
-        "gradients");
+        "[--parameterisation] mup has no meaning with --optimizer sgd: its factors are for adamw and "
+        "lion");
   CHECK(refusal_of({"--parameterisation=mup", "--optimizer=lion"}) == "");
   CHECK(refusal_of({"--parameterisation=supar", "--densities=erdos-renyi"}) ==
         "[--parameterisation] supar has no meaning with --densities, by which matrices differ");
@@ -349,6 +349,31 @@ TEST_CASE("options: arguments override a settings file and that overrides the de
   CHECK(s.time == seconds(120));
   CHECK(s.hidden == settings().hidden);
   CHECK(new_settings({"--config", file, "--text", "c"}).text == string_list{"c"});
+}
+
+TEST_CASE("options: what follows from another setting follows a new one over a file, too") {
+  const scratch_folder folder;
+  const std::string file = folder / "settings.json", free = folder / "free.json", line = folder / "line.json";
+  put(file, R"({"optimizer": "adamw", "decay": "cosine", "norm": "pre", "average": "ema", "steps": 100})");
+  put(free, R"({"optimizer": "schedule-free", "decay": "constant", "norm": "pre"})");
+  put(line, R"({"optimizer": "adamw", "decay": "linear", "norm": "pre"})");
+  CHECK(new_settings({"--config", file, "--optimizer=schedule-free", "--average=none"}).decay == "constant");
+  CHECK(new_settings({"--config", free, "--optimizer=adamw"}).decay == "cosine");
+  CHECK(new_settings({"--config", free, "--layers=2"}).decay == "constant");
+  CHECK(new_settings({"--config", line, "--optimizer=lion"}).decay == "linear");
+  CHECK(
+      new_settings({"--config", file, "--optimizer=schedule-free", "--average=none", "--decay=wsd"}).decay ==
+      "wsd");
+  CHECK(new_settings({"--config", file, "--residual=rezero"}).norm == "none");
+  CHECK(new_settings({"--config", file, "--residual=rezero", "--norm=pre"}).norm == "pre");
+  CHECK(new_settings({"--config", line, "--model=bert"}).norm == "post");
+  CHECK(refusal_of({"--config", file, "--optimizer=schedule-free"}) ==
+        "[--average] ema has no meaning with --optimizer schedule-free, which has an average of its own; say "
+        "--average none");
+  CHECK(refusal_of({"--optimizer=schedule-free", "--prune-score=momentum"}) ==
+        "[--prune-score] momentum has no meaning with --optimizer schedule-free, which keeps none; say norm");
+  CHECK(refusal_of({"--steps=10", "--batch=4", "--context=32", "--warmup-tokens=1280"}) ==
+        "[--warmup-tokens] 1280 are not less than the 1280 that the run shows; say less");
 }
 
 TEST_CASE("options: a time in the arguments replaces the steps of a settings file") {

@@ -115,6 +115,12 @@ TEST_CASE("plan: the table names the rules, the command keeps the other options,
   CHECK(plan_command("pretrain", given, planned) ==
         "pretrain --text a.txt 'it'\\''s' --static --lr 3e-4 --only dense --layers 4 --hidden 256 --heads 4 "
         "--steps 99");
+  const std::vector<given_option> of_sparse =
+      read_arguments(settings_table(), {"--plan=1e15", "--policy=rigl", "--prune-fraction=0.2", "--name=a"});
+  CHECK(plan_command("pretrain", of_sparse, planned) ==
+        "pretrain --only dense --layers 4 --hidden 256 --heads 4 --steps 99");
+  CHECK(shapes_warning(all) == "");
+  CHECK(shapes_warning(plans_of({"--plan=90"}, dense)).starts_with("warning: no shape of the list is near"));
   CHECK(epochs_warning(all, 1e9) == "");
   CHECK(epochs_warning(all, 1e6).starts_with("warning: up to "));
 }
@@ -125,6 +131,8 @@ TEST_CASE("plan: options that a plan chooses, or that another run has chosen, ar
   };
   CHECK(refusal_of({"--plan=1e15"}) == "");
   CHECK(refusal_of({"--plan=soon"}).starts_with("[--plan] 'soon' is neither"));
+  CHECK(refusal_of({"--plan=1e15", "--policy=granet"})
+            .starts_with("[--plan] has no meaning with --policy granet"));
   for (const char* option : {"--layers=3", "--hidden=64", "--heads=1", "--preset=mini", "--steps=5"})
     CHECK(refusal_of({"--plan=1e15", option}) ==
           "[" + std::string(option).substr(0, std::string(option).find('=')) +

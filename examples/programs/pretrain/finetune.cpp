@@ -107,7 +107,7 @@ int command(string_list const& arguments) {
   run_record record = read_record(program.at("record"));
   record.history = {};  // only a training of patterns goes on with it
   require_teachable(origin, folder);
-  if (origin.asked.optimizer == "schedule-free" && from.state().contains("settings"))
+  if (origin.asked.optimizer == "schedule-free" && from.state().contains("settings") && !s.random_weights)
     refuse("--checkpoint",
            folder + " is of --optimizer schedule-free, whose model is an average; freeze it first");
 

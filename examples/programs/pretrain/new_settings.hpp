@@ -93,13 +93,18 @@ inline settings begun_settings(settings const& asked, std::vector<given_option> 
     refuse("--config", path + " is of a run that began from another: begin with --from " + s.from +
                            ", or take out \"from\" and \"densify\"");
   if (s.sparse_lr == suggested_sparse_lr(s)) s.sparse_lr = 0;
+  const int stored_steps = s.steps;
   if (says("time")) s.steps = 0;
   if (begins_from && s.positions == 0 && s.model != "rnn") s.positions = s.context;
   const settings earlier = s;
   if (begins_from) {
     s.name.clear(), s.initial_pattern = "random";  // the other run has patterns
     s.densify = false, s.branch = 0;
-    if (asked.branch > 0) s.until_loss = 0, s.until_tokens = 0;  // where the other one ended
+    if (asked.branch > 0) {
+      if (says("time") && stored_steps > 0)
+        refuse("--time", "the run of --from was planned by --steps; say how many in all");
+      s.until_loss = 0, s.until_tokens = 0;  // where the other one ended
+    }
   }
   if (begins_from && says("preset"))
     refuse("--preset", "has no meaning with --from, which has a model; leave it out");
@@ -120,6 +125,9 @@ inline void require_plan(settings const& s, std::vector<given_option> const& giv
   };
   static_cast<void>(plan_budget_of(s.plan));
   if (s.model == "rnn") refuse("--plan", "has no meaning with --model rnn: its shapes are of transformers");
+  if (density_falls(s) && s.only != "dense")
+    refuse("--plan", "has no meaning with --policy " + s.policy +
+                         ", whose steps take less and less time; --dry-run of a run says how much in all");
   for (const char* name : {"preset", "layers", "hidden", "heads", "steps", "time"})
     refuse_said(name, "which chooses it");
   for (const char* name : {"from", "resume"}) refuse_said(name, "which begins with no other run");
@@ -137,7 +145,7 @@ inline void require_parameterisation(settings const& s, std::vector<given_option
   if (standard) return;
   if (s.model != "gpt") refuse_with("--model " + s.model + "; say --model gpt");
   if (s.optimizer != "adamw" && s.optimizer != "lion")
-    refuse_with("--optimizer " + s.optimizer + ", whose steps depend on the size of gradients");
+    refuse_with("--optimizer " + s.optimizer + ": its factors are for adamw and lion");
   if (s.parameterisation == "supar" && s.densities != "uniform")
     refuse_with("--densities, by which matrices differ");
 }
@@ -172,7 +180,18 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     refuse_if_said("lr-scaling", "--reference-batch 0", "say --reference-batch, for which --lr is good");
   if (s.warmup_tokens > 0) refuse_if_said("warmup", "--warmup-tokens", "leave one of them out");
   if (s.optimizer == "schedule-free" && s.average != "none")
-    refuse_if_said("average", "--optimizer schedule-free, which has an average of its own", "leave it out");
+    refuse("--average", s.average +
+                            " has no meaning with --optimizer schedule-free, which has an average of "
+                            "its own; say --average none");
+  if (s.optimizer == "schedule-free" && s.prune_score == "momentum")
+    refuse("--prune-score",
+           "momentum has no meaning with --optimizer schedule-free, which keeps none; say norm");
+  if (const double shown = double(s.batch) * s.context;
+      s.steps > 0 && double(s.warmup_tokens) >= shown * s.steps)
+    refuse("--warmup-tokens", tessera::message(s.warmup_tokens, " are not less than the ", shown * s.steps,
+                                               " that the run shows; say less"));
+  if (!s.from.empty() && s.branch == 0)
+    refuse_if_said("initial-density", "--from, which has a pattern", "leave it out");
   std::vector<const char*> meaningless;
   if (s.policy == "set") meaningless = {"prune-decay", "block-norm"};
   if (s.policy == "deep-r") meaningless = {"prune-decay", "block-norm", "grace", "prune-score"};
@@ -210,6 +229,14 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
                                        s.updates, "; say less"));
 }
 
+/// The value of an option that stands in a file; "" if there is none. The arguments come first in `stated`.
+inline std::string stated_in_file(std::vector<given_option> const& stated, std::size_t arguments,
+                                  std::string const& name) {
+  for (std::size_t i = arguments; i < stated.size(); ++i)
+    if (stated[i].name == name) return stated[i].values.at(0);
+  return "";
+}
+
 /// The settings of a new run: the defaults, over them --config or the settings of the run in --from, over
 /// these the arguments. A learning rate that was taken from the suggestion is suggested anew, after the
 /// arguments.
@@ -235,9 +262,14 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
-  if (s.optimizer == "schedule-free" && !is_stated("decay")) s.decay = "constant";
-  if (!is_stated("norm")) s.norm = usual_norm(s);
-  // A file states both.
+  // A file states all.
+  if (!says("decay") && (says("optimizer") || !is_stated("decay"))) {
+    const bool was_schedule_free = stated_in_file(stated, given.size(), "optimizer") == "schedule-free";
+    if (s.optimizer == "schedule-free") s.decay = "constant";
+    if (s.optimizer != "schedule-free" && was_schedule_free) s.decay = settings().decay;
+  }
+  const bool other_start = says("residual") || says("init") || says("model");
+  if (!is_stated("norm") || (other_start && !says("norm") && !says("from"))) s.norm = usual_norm(s);
   if (!says("newborn-warmup") && (says("newborn") || !is_stated("newborn-warmup")))
     s.newborn_warmup = s.newborn == "smet" ? 100 : 0;
   if (!says("period") && (says("updates") || (is_stated("updates") && !is_stated("period")))) s.period = 1;

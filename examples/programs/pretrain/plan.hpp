@@ -77,6 +77,7 @@ class planner {
       settings one = s;
       one.layers = shape.layers, one.hidden = shape.hidden, one.heads = shape.heads;
       one.preset.clear(), one.only = v.name, one.steps = 1;
+      one.initial_pattern = "random";  // which takes no other time for a step
       try {
         check_sizes(one), check_density(one);
       } catch (tessera::option_error const& why) {
@@ -191,6 +192,18 @@ inline table plan_table(variant const& v, std::vector<planned_training> const& a
   return t;
 }
 
+/// The warning of a plan whose shapes are too few; "" if none is. A shape is one of neighbours if it has half
+/// to twice the parameters.
+inline std::string shapes_warning(std::vector<planned_training> const& all) {
+  for (planned_training const& one : all) {
+    const double share = one.chosen().parameters / one.best.parameters;
+    if (share < 0.5 || share > 2 || one.asked.steps == 1 || one.asked.steps == 2000000000)
+      return "warning: no shape of the list is near; the nearest has " + number(share, 2) +
+             " times the parameters that would be best\n";
+  }
+  return "";
+}
+
 /// The warning of a plan that shows the text more often than pays; "" if none does.
 inline std::string epochs_warning(std::vector<planned_training> const& all, double epoch) {
   double most = 0;
@@ -213,12 +226,18 @@ inline std::string shell_word(std::string const& word) {
   return quoted + "'";
 }
 
+/// Options that have no meaning for a dense model.
+inline constexpr std::string_view sparse_options =
+    "policy|frames|period|newborn|newborn-warmup|newborn-values|grace|prune-score|prune-fraction|prune-decay|"
+    "block-norm|initial-density|initial-pattern";
+
 /// The command that trains the planned model, with the other options as they were given.
 inline std::string plan_command(std::string const& typed, std::vector<given_option> const& given,
                                 settings const& planned) {
   std::string command = typed;
   for (given_option const& option : given) {
-    if (among("plan|only|preset|layers|hidden|heads|steps|time", option.name)) continue;
+    if (among("plan|only|preset|layers|hidden|heads|steps|time|name", option.name)) continue;
+    if (planned.only == "dense" && among(sparse_options, option.name)) continue;
     command += " --" + option.name;
     if (find_option(settings_table(), option.name, option.where).holds<bool>())
       command += option.values[0] == "true" ? "" : "=" + option.values[0];
@@ -261,7 +280,7 @@ inline std::string plan_text(settings const& s, token_text const& text, tessera:
     all += "\n" + aligned(plan_table(v, plans, epoch, text.symbols.size())) + "\n";
     for (std::size_t i = 0; i < plans.size(); ++i)
       all += std::string(plan_rules[i].name) + "\n  " + plan_command(typed, given, plans[i].asked) + "\n";
-    all += epochs_warning(plans, epoch);
+    all += shapes_warning(plans) + epochs_warning(plans, epoch);
   }
   std::string shapes;
   for (plan_shape const& shape : plan_shapes)

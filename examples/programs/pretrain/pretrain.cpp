@@ -136,6 +136,15 @@ void require_origin(run_origin const& now, variant const& v, std::string const& 
   from.require_whole();
 }
 
+/// The settings of a branch, as long as the run was planned at that step unless the arguments say otherwise.
+settings with_planned_length(settings const& s, string_list const& arguments) {
+  const std::vector<given_option> given = read_arguments(settings_table(), arguments);
+  if (s.branch == 0 || !s.resume.empty() || is_said(given, "steps") || is_said(given, "time")) return s;
+  const std::string folder = find_origin(s, variants_of(s).front());
+  const train::checkpoint from(folder);
+  return with_length_of(s, read_origin(program_of(from, folder), folder).asked);
+}
+
 /// The vocabulary of the run in a folder.
 vocabulary vocabulary_of(std::string const& run) {
   const std::string folder = find_checkpoint(run);
@@ -348,6 +357,7 @@ int command(string_list const& arguments, std::string const& typed) {
           help_text(settings_table()));
     return 0;
   }
+  s = with_planned_length(s, arguments);
   const std::string resumed = s.resume;
   if (!resumed.empty()) s = settings_to_resume(arguments, resumed);
   check(s, tessera::exec::available_threads());

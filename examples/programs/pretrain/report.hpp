@@ -183,7 +183,8 @@ inline std::string report(settings const& s, std::vector<run_record> const& runs
   if (runs.size() > 1)
     all +=
         "At equal time and at equal tokens, what a run had reached when the other one ended, on the line\n"
-        "between its two nearest evaluations; its learning rate was still higher then than at its end.\n";
+        "between its two nearest evaluations; where its learning rate falls until the end, it was higher "
+        "then.\n";
   if (runs.size() > 1 && !density_falls(s))
     all +=
         "A sparse model takes less time to a loss if its ε is below the critical one, which is the FLOPs of\n"

@@ -186,8 +186,8 @@ inline option_table<settings> const& settings_table() {
         {"steps", &s::steps, "[0, 2e9]", "steps of each model, in place of --time; 0: as many as fit"},
         {"until-loss", &s::until_loss, "[0, inf)",
          "end when an evaluation is not above this, in nats; 0: at the last step", session},
-        {"until-tokens", &s::until_tokens, "[0, 9e18]", "end after so many tokens; 0: at the last step",
-         session},
+        {"until-tokens", &s::until_tokens, "[0, 9e18]",
+         "end after so many tokens, of a masked model those that it predicted; 0: at the last step", session},
         {"batch", &s::batch, "[1, 65536]", "sequences of a step, from random places of the text"},
         {"lr", &s::lr, "(0, inf)",
          "highest learning rate of the dense model; 2e-4 for --model bert unless said otherwise"},
@@ -209,7 +209,9 @@ inline option_table<settings> const& settings_table() {
         {"final-lr", &s::final_lr, "[0, 1]", "last learning rate, as a share of the highest"},
         {"warmup", &s::warmup, "[0, 1]", "share of the steps in which the learning rate rises"},
         {"warmup-tokens", &s::warmup_tokens, "[0, 9e18]",
-         "tokens shown while the learning rate rises, in place of --warmup; 0: --warmup says when"},
+         "tokens shown while the learning rate rises, --batch x --context in a step, in place of --warmup; "
+         "0: "
+         "--warmup says when"},
         {"reference-batch", &s::reference_batch, "[0, 65536]",
          "the --batch for which --lr and --sparse-lr are good; with another one they are scaled, by "
          "--lr-scaling; 0: they are as they are"},
@@ -299,9 +301,12 @@ inline option_table<settings> const& settings_table() {
 inline bool density_falls(settings const& s) {
   return (s.policy == "gradual" || s.policy == "granet") && !s.static_pattern && s.updates > 0;
 }
-/// The share of its blocks that the sparse model stores when training begins.
+/// The share of its blocks that the sparse model stores when training begins. One that begins with the
+/// weights of another run has its pattern.
 inline double first_density(settings const& s) {
-  return !density_falls(s) ? s.density : s.policy == "gradual" ? 1 : s.initial_density;
+  const bool has_pattern = !s.from.empty() && s.branch == 0;
+  if (!density_falls(s) || has_pattern) return s.density;
+  return s.policy == "gradual" ? 1 : s.initial_density;
 }
 
 /// The mean over the run of the share of its blocks: of a cubic a quarter lies above its end.

@@ -195,8 +195,13 @@ class training_run final : public train::program {
     const double before = now > 0 ? rates().rate(now - 1) : 0,
                  longer = asked().steps > 0 ? double(asked().steps) / double(record_.steps)
                                             : asked().time / planned.time;
-    record_.evaluations = std::max(1, int(std::lround(record_.evaluations * longer)));
-    record_.steps = std::max<std::int64_t>(now + 1, std::llround(double(record_.steps) * longer));
+    const double steps = std::round(double(record_.steps) * longer);
+    if (steps <= double(now))
+      refuse(asked().steps > 0 ? "--steps" : "--time",
+             tessera::message("ends after ", steps, " steps, but the checkpoint is of step ", now,
+                              "; say more"));
+    record_.evaluations = int(std::clamp(std::round(record_.evaluations * longer), 1.0, 1e6));
+    record_.steps = std::int64_t(std::min(steps, 2e9));
     record_.extended_at = now, record_.extended_rate = before;
     record_.whole_loss.reset(), record_.average_loss.reset(), record_.next_right.reset();
   }
