@@ -25,7 +25,7 @@ struct model_module {
 };
 
 /// The build of this source file; a program and its modules must have one. CMakeLists.txt adds up the
-/// sources.
-inline constexpr char this_build[] = TESSERA_BUILD " " TESSERA_ISA_NAME;
+/// sources. Not inline: the loader would give a module the program's.
+constexpr char this_build[] = TESSERA_BUILD " " TESSERA_ISA_NAME;
 
 }  // namespace pretrain
