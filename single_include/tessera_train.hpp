@@ -43979,7 +43979,8 @@ struct adamw_8_bits {
   template <class T>
   static void step_part(terms const& all, values_of_group<T> const& of, std::int64_t count) {
     T gradient[group] = {}, w[group] = {};
-    int8 first[group] = {}, second[group] = {};
+    int8 first[group] = {}, second[group];
+    std::fill_n(second, group, int8(-128));  // the least second moment: the rest must not set the scale
     std::copy_n(of.gradient, count, gradient), std::copy_n(of.w, count, w);
     std::copy_n(of.first, count, first), std::copy_n(of.second, count, second);
     step_group<T>(all, {gradient, w, first, second, of.first_scale, of.second_scale});

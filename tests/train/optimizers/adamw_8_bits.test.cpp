@@ -189,6 +189,25 @@ TEST_CASE(
     REQUIRE(double(now[k]) == doctest::Approx((255 * 3 + 0.02) / 512).epsilon(1e-3));
 }
 
+struct five_blocks {
+  block_sparse_matrix<float, block_shape<4>> w{
+      20, 1024, pattern::from_rows(5, 256, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4})};
+  using gradients = five_blocks;
+  static void parts(auto& each, auto&... of) { each("w", of.w...); }
+};
+
+TEST_CASE("adamw_8_bits: the scale of a last group, which is shorter, is that of its own values") {
+  context ctx(1);
+  five_blocks model, none;
+  auto state = train::initial_state(recorded, model);
+  train::state_array& scale = state.at(0, "second_moment.scale");
+  REQUIRE(scale.size() == 1);
+  scale.data<float>()[0] = 1;  // and all codes are the least
+  train::update_parameters(ctx, recorded, model, none, state, 1e-3);
+  CHECK(scale.data<float>()[0] < 1e-9);
+  CHECK(scale.data<float>()[0] > 0);
+}
+
 TEST_CASE("adamw_8_bits: settings out of range are refused") {
   CHECK(error_of<option_error>([] { train::adamw_8_bits{.beta1 = 1}.check(); }) ==
         "[adamw_8_bits.beta1] is 1: it must be in [0, 1)");
