@@ -19255,7 +19255,6 @@ TESSERA_BODY safetensors_file::extent safetensors_file::declared(std::string con
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <map>
 #include <span>
@@ -19337,11 +19336,11 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
 }
 
 template <tensor_file File>
-void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
+void require_tensor(File const& file, safetensor const& tensor, std::vector<std::int64_t> const& shape) {
   if (dtype_bits(tensor.dtype) == 0) refuse_dtype(file, tensor);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
-                      " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
+                      " but should be ", tensor_text(tensor.dtype, shape)));
 }
 
 /// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must
@@ -30427,7 +30426,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///                                                initialise_transformer: matrices random ones, vectors
 ///                                                called `weight` 1. All others stay as they are
 ///   inputs(), outputs(features)                  in, and out
-/// For train::pretrained alone: plain(), the linear layer of W and b, which files of models fill.
+/// For observers of inputs alone: plain(), the linear layer of W and b.
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
 ///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in
@@ -42887,6 +42886,167 @@ inline constexpr loss_fit besiroglu_fit{1.8172, 482.01, 0.3478, 2085.43, 0.3658}
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/hugging_face_tensors.hpp
+#ifndef TESSERA_SINGLE_TRAIN_HUGGING_FACE_TENSORS
+#define TESSERA_SINGLE_TRAIN_HUGGING_FACE_TENSORS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and writing.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+/// The models of Hugging Face that have a counterpart here.
+enum class hugging_face_model { gpt2, bert };
+
+/// A tensor here, and the tensors of Hugging Face that hold its values.
+struct hugging_face_tensor {
+  std::string ours;                 // the name of a parameter, "block.3.mlp.up.weight"
+  std::vector<std::string> theirs;  // of equal size, one below the other
+  std::int64_t rows, cols;          // of ours; cols is 0 of a vector
+  io::orientation theirs_stand;     // transposed: (cols, rows)
+
+  bool is_matrix() const { return cols > 0; }
+  std::int64_t rows_of_each() const { return rows / std::int64_t(theirs.size()); }
+  /// Of each of theirs.
+  std::vector<std::int64_t> shape() const {
+    if (!is_matrix()) return {rows_of_each()};
+    if (theirs_stand == io::orientation::transposed) return {cols, rows_of_each()};
+    return {rows_of_each(), cols};
+  }
+};
+
+/// Calls visit(tensor) for each tensor of such a model.
+void for_each_tensor(hugging_face_model model, nn::transformer_config const& shape,
+                     function_ref<void(hugging_face_tensor const&)> visit);
+
+/// Where a tensor stands in a list of parameters: as `name` or, of a layer whose W and b are frozen and stand
+/// deeper, such as LoRA's, as the frozen tensor of that layer. Null if it is nowhere.
+class tensors_by_name {
+ public:
+  explicit tensors_by_name(nn::parameter_list const& of);
+  any_tensor const* find(std::string const& name) const;
+
+ private:
+  nn::parameter_list const& list_;
+  std::vector<std::string> names_, frozen_;
+};
+
+/// Calls visit(value, row, col) for the stored values of a tensor that are no overhang, in the order of
+/// memory. Of a vector, the column is 0.
+///   begin   of as many bytes for each value as `bytes` says
+template <class Byte, class Visit>
+void for_each_value(any_tensor const& of, Byte* begin, std::size_t bytes, Visit&& visit) {
+  if (!of.is_matrix()) {
+    for (std::int64_t i = 0; i < of.size(); ++i) visit(begin + std::size_t(i) * bytes, i, std::int64_t(0));
+    return;
+  }
+  const std::int64_t height = of.block_rows(), width = of.block_cols();
+  of.pattern().for_each([&](int block_row, int block_col, std::int64_t slot) {
+    const std::int64_t row = block_row * height, col = block_col * width;
+    for (std::int64_t r = 0; r < std::min(height, of.rows() - row); ++r)
+      for (std::int64_t c = 0; c < std::min(width, of.cols() - col); ++c)
+        visit(begin + std::size_t(slot * height * width + r * width + c) * bytes, row + r, col + c);
+  });
+}
+
+#ifdef TESSERA_BODY
+
+/// Tells of the tensors of a model.
+struct tensor_teller {
+  function_ref<void(hugging_face_tensor const&)> visit;
+  io::orientation weights_stand;
+
+  void table(char const* ours, std::string const& theirs, std::int64_t rows, std::int64_t cols) const {
+    visit({ours, {theirs + ".weight"}, rows, cols, io::orientation::as_it_is});
+  }
+  void norm(std::string const& ours, std::string const& theirs, std::int64_t features) const {
+    for (char const* part : {".weight", ".bias"})
+      visit({ours + part, {theirs + part}, features, 0, io::orientation::as_it_is});
+  }
+  void linear(std::string const& ours, std::vector<std::string> const& theirs, std::int64_t rows,
+              std::int64_t cols) const {
+    hugging_face_tensor weight{ours + ".weight", theirs, rows, cols, weights_stand};
+    hugging_face_tensor bias{ours + ".bias", theirs, rows, 0, io::orientation::as_it_is};
+    for (std::size_t i = 0; i < theirs.size(); ++i) weight.theirs[i] += ".weight", bias.theirs[i] += ".bias";
+    visit(weight), visit(bias);
+  }
+};
+
+TESSERA_BODY void tell_gpt2(nn::transformer_config const& c, tensor_teller const& tell) {
+  const std::string all = "transformer.";
+  tell.table("token_embedding", all + "wte", c.vocabulary, c.hidden);
+  tell.table("position_embedding", all + "wpe", c.context, c.hidden);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string ours = message("block.", i, "."), at = message(all, "h.", i, ".");
+    tell.norm(ours + "norm1", at + "ln_1", c.hidden);
+    tell.linear(ours + "attention.qkv", {at + "attn.c_attn"}, 3 * c.hidden, c.hidden);
+    tell.linear(ours + "attention.out", {at + "attn.c_proj"}, c.hidden, c.hidden);
+    tell.norm(ours + "norm2", at + "ln_2", c.hidden);
+    tell.linear(ours + "mlp.up", {at + "mlp.c_fc"}, c.inner(), c.hidden);
+    tell.linear(ours + "mlp.down", {at + "mlp.c_proj"}, c.hidden, c.inner());
+  }
+  tell.norm("final_norm", all + "ln_f", c.hidden);
+}
+
+TESSERA_BODY void tell_bert(nn::transformer_config const& c, tensor_teller const& tell) {
+  const std::string embeddings = "bert.embeddings.", head = "cls.predictions.";
+  tell.table("token_embedding", embeddings + "word_embeddings", c.vocabulary, c.hidden);
+  tell.table("position_embedding", embeddings + "position_embeddings", c.context, c.hidden);
+  if (c.segment_types > 0)
+    tell.table("segment_embedding", embeddings + "token_type_embeddings", c.segment_types, c.hidden);
+  tell.norm("embedding_norm", embeddings + "LayerNorm", c.hidden);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string ours = message("block.", i, "."), at = message("bert.encoder.layer.", i, ".");
+    const std::string self = at + "attention.self.";
+    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden);
+    tell.linear(ours + "attention.out", {at + "attention.output.dense"}, c.hidden, c.hidden);
+    tell.norm(ours + "norm1", at + "attention.output.LayerNorm", c.hidden);
+    tell.linear(ours + "mlp.up", {at + "intermediate.dense"}, c.inner(), c.hidden);
+    tell.linear(ours + "mlp.down", {at + "output.dense"}, c.hidden, c.inner());
+    tell.norm(ours + "norm2", at + "output.LayerNorm", c.hidden);
+  }
+  tell.linear("head.transform", {head + "transform.dense"}, c.hidden, c.hidden);
+  tell.norm("head.norm", head + "transform.LayerNorm", c.hidden);
+  tell.visit({"head.bias", {head + "bias"}, c.vocabulary, 0, io::orientation::as_it_is});
+  if (!c.next_sentence) return;
+  tell.linear("next_sentence.pooler", {"bert.pooler.dense"}, c.hidden, c.hidden);
+  tell.linear("next_sentence.classifier", {"cls.seq_relationship"}, 2, c.hidden);
+}
+
+TESSERA_BODY void for_each_tensor(hugging_face_model model, nn::transformer_config const& shape,
+                                  function_ref<void(hugging_face_tensor const&)> visit) {
+  if (model == hugging_face_model::gpt2)
+    tell_gpt2(shape, {visit, io::orientation::transposed});
+  else
+    tell_bert(shape, {visit, io::orientation::as_it_is});
+}
+
+TESSERA_BODY tensors_by_name::tensors_by_name(nn::parameter_list const& of)
+    : list_(of), names_(of.names()), frozen_(of.frozen_names()) {}
+
+TESSERA_BODY any_tensor const* tensors_by_name::find(std::string const& name) const {
+  const auto at = [](std::vector<std::string> const& all, auto const& is_it) {
+    return std::size_t(std::find_if(all.begin(), all.end(), is_it) - all.begin());
+  };
+  if (const std::size_t i = at(names_, [&](auto const& one) { return one == name; }); i < names_.size())
+    return &list_[i].tensor;
+  const std::size_t dot = name.rfind('.');
+  if (dot == name.npos) return nullptr;
+  const std::string layer = name.substr(0, dot + 1), part = name.substr(dot);
+  const auto is_deeper = [&](auto const& one) { return one.starts_with(layer) && one.ends_with(part); };
+  const std::size_t i = at(frozen_, is_deeper);
+  return i < frozen_.size() ? &list_.frozen()[i].tensor : nullptr;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
+#endif
+
 // ---- tessera/train/hugging_face.hpp
 #ifndef TESSERA_SINGLE_TRAIN_HUGGING_FACE
 #define TESSERA_SINGLE_TRAIN_HUGGING_FACE
@@ -42894,14 +43054,13 @@ inline constexpr loss_fit besiroglu_fit{1.8172, 482.01, 0.3478, 2085.43, 0.3658}
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42939,72 +43098,16 @@ class hugging_face {
   std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
 
   bool has(std::string const& name) const;
-  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for
-  /// tensors that only the configuration claims; and behind it, when they are read. Throws io_error for
-  /// tensors that the model has no place for if `unused` is null, else appends their names to it.
-  template <class Declare, class Make>
-  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
-    declare();
-    std::vector<std::string> names;
-    for (io::safetensors_file const& file : files_.files())
-      for (auto const& [name, tensor] : file.tensors())
-        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
-    if (unused)
-      unused->insert(unused->end(), names.begin(), names.end());
-    else if (!names.empty())
-      refuse(names);
-    make_model();
-    reads_ = true;
-    declare();
-  }
-
-  /// A tensor of this shape in the file; `to()` is where it goes.
-  template <class Get, class... Orientation>
-  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
-              Orientation... stands) {
-    auto const& [file, found] = place_of(name);
-    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
-    io::read(*file, found->name, to(), stands...);
-  }
-  /// A layer norm of `size` features.
-  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
-    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
-    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
-    if (reads_) to().epsilon = epsilon;
-  }
-  /// W (rows, cols) and b of a linear_like layer: one tensor each, or several, one below the other.
-  template <class Get>
-  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
-              io::orientation stands = io::orientation::as_it_is) {
-    const bool as_it_is = stands == io::orientation::as_it_is;
-    const std::int64_t part_rows = rows / std::ssize(names);
-    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
-                                                       as_it_is ? cols : part_rows};
-    if (!reads_ || names.size() == 1) {
-      for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().plain().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().plain().bias; });
-      }
-      return;
-    }
-    using matrix = std::remove_cvref_t<decltype(to().plain().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().plain().bias)>;
-    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().plain().bias.begin();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      matrix part(part_rows, cols);
-      vector bias(part_rows);
-      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
-      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
-      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
-      next = std::copy(bias.begin(), bias.end(), next);
-    }
-    copy(row_major(all.data(), rows, cols), to().plain().weight);
-  }
+  /// Reads all tensors of a model. They are looked up and their shapes compared before make() makes the
+  /// model, so that no memory is taken for what the configuration alone claims. Throws io_error for tensors
+  /// that the model has no place for if `unused` is null, else appends their names to it.
+  void read(hugging_face_model model, nn::transformer_config const& shape, std::vector<std::string>* unused,
+            function_ref<nn::mutable_parameter_list()> make);
 
  private:
   using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  void read_into(any_tensor& to, hugging_face_tensor const& each);
 
   std::string text_of(std::string const& key) const;
 
@@ -43026,7 +43129,6 @@ class hugging_face {
   io::safetensors_files files_;
   std::map<std::string, place> places_;
   std::set<std::string, std::less<>> declared_;
-  bool reads_ = false;
 };
 
 #ifdef TESSERA_BODY
@@ -43198,6 +43300,53 @@ TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std
   if (inner < 1 || inner % hidden != 0)
     fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
   return inner / hidden;
+}
+
+TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_config const& shape,
+                                     std::vector<std::string>* unused,
+                                     function_ref<nn::mutable_parameter_list()> make) {
+  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+    for (std::string const& name : each.theirs) {
+      auto const& [file, found] = place_of(name);
+      io::detail::require_tensor(*file, *found, each.shape());
+    }
+  });
+  std::vector<std::string> names;
+  for (io::safetensors_file const& file : files_.files())
+    for (auto const& [name, tensor] : file.tensors())
+      if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
+  if (unused)
+    unused->insert(unused->end(), names.begin(), names.end());
+  else if (!names.empty())
+    refuse(names);
+  const nn::mutable_parameter_list made = make();
+  const tensors_by_name all(made);
+  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+    any_tensor const* const to = all.find(each.ours);
+    if (!to || to->rows() != each.rows || to->cols() != std::max<std::int64_t>(1, each.cols))
+      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ", each.rows,
+                                 each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
+    any_tensor writable = *to;
+    read_into(writable, each);
+  });
+}
+
+TESSERA_BODY void hugging_face::read_into(any_tensor& to, hugging_face_tensor const& each) {
+  element_type const& element = to.element();
+  const std::int64_t rows = each.rows_of_each(), width = std::max<std::int64_t>(1, each.cols);
+  const bool transposed = each.theirs_stand == io::orientation::transposed;
+  for (std::size_t i = 0; i < each.theirs.size(); ++i) {
+    auto const& [file, found] = place_of(each.theirs[i]);
+    io::detail::with_type_of(*file, *found, [&, &from = *found]<class From>(From) {
+      for_each_value(to, to.data(), element.bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
+        row -= std::int64_t(i) * rows;
+        if (row < 0 || row >= rows) return;
+        const double number = io::detail::number_at<From, double>(
+            from.bytes.data(), transposed ? col * rows + row : row * width + col);
+        element.from_double(&number, 1, value);
+      });
+    });
+  }
 }
 
 TESSERA_BODY bool hugging_face::has(std::string const& name) const {
@@ -44658,6 +44807,16 @@ hugging_face folder_of(std::string const& folder, nn::encoder<T, Block, Layer, O
            {"cls.predictions.bias", "cls.predictions.decoder.bias"}}};
 }
 
+/// A model whose values are still to be read.
+template <class Model>
+nn::mutable_parameter_list made(Model& model, nn::transformer_config const& c, double epsilon) {
+  model = Model(c, 0);
+  nn::for_each_layer(model, [&](auto& layer) {
+    if constexpr (requires { layer.epsilon; }) layer.epsilon = epsilon;
+  });
+  return model;
+}
+
 inline void require_divisible(hugging_face const& from, std::string const& key,
                               nn::transformer_config const& c) {
   if (c.hidden % c.heads != 0)
@@ -44686,30 +44845,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   c.dropout = settings.dropout;
   const double epsilon = from.epsilon("layer_norm_epsilon", 1e-5);
   c.check();
-  const auto declare = [&] {
-    constexpr auto stands = io::orientation::transposed;
-    const std::string all = "transformer.";
-    from.tensor(all + "wte.weight", {c.vocabulary, c.hidden},
-                [&]() -> auto& { return model.token_embedding.table; });
-    from.tensor(all + "wpe.weight", {c.context, c.hidden},
-                [&]() -> auto& { return model.position_embedding.table; });
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-      const std::string at = all + "h." + std::to_string(i) + ".";
-      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
-      from.norm(at + "ln_1", c.hidden, epsilon, [&]() -> auto& { return layer().norm1; });
-      from.linear(
-          {at + "attn.c_attn"}, 3 * c.hidden, c.hidden, [&]() -> auto& { return layer().attention.qkv; },
-          stands);
-      from.linear(
-          {at + "attn.c_proj"}, c.hidden, c.hidden, [&]() -> auto& { return layer().attention.out; }, stands);
-      from.norm(at + "ln_2", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
-      from.linear({at + "mlp.c_fc"}, c.inner(), c.hidden, [&]() -> auto& { return layer().mlp.up; }, stands);
-      from.linear(
-          {at + "mlp.c_proj"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; }, stands);
-    }
-    from.norm(all + "ln_f", c.hidden, epsilon, [&]() -> auto& { return model.final_norm; });
-  };
-  from.read(declare, settings.unused, [&] { model = nn::gpt<T, Block, Layer>(c, 0); });
+  from.read(hugging_face_model::gpt2, c, settings.unused, [&] { return made(model, c, epsilon); });
 }
 
 template <class T, class Block, class Layer, class Op>
@@ -44737,47 +44873,8 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   c.next_sentence = from.has(pooler + ".weight") && from.has(next + ".weight");
   const double epsilon = from.epsilon("layer_norm_eps", 1e-12);
   c.check();
-  const auto declare = [&] {
-    const std::string embeddings = "bert.embeddings.", head = "cls.predictions.";
-    from.tensor(embeddings + "word_embeddings.weight", {c.vocabulary, c.hidden},
-                [&]() -> auto& { return model.token_embedding.table; });
-    from.tensor(embeddings + "position_embeddings.weight", {c.context, c.hidden},
-                [&]() -> auto& { return model.position_embedding.table; });
-    if (c.segment_types > 0)
-      from.tensor(embeddings + "token_type_embeddings.weight", {c.segment_types, c.hidden},
-                  [&]() -> auto& { return model.segment_embedding.table; });
-    from.norm(embeddings + "LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.embedding_norm; });
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-      const std::string at = "bert.encoder.layer." + std::to_string(i) + ".", self = at + "attention.self.";
-      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
-      from.linear({self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden,
-                  [&]() -> auto& { return layer().attention.qkv; });
-      from.linear({at + "attention.output.dense"}, c.hidden, c.hidden,
-                  [&]() -> auto& { return layer().attention.out; });
-      from.norm(at + "attention.output.LayerNorm", c.hidden, epsilon,
-                [&]() -> auto& { return layer().norm1; });
-      from.linear({at + "intermediate.dense"}, c.inner(), c.hidden,
-                  [&]() -> auto& { return layer().mlp.up; });
-      from.linear({at + "output.dense"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; });
-      from.norm(at + "output.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
-    }
-    from.linear({head + "transform.dense"}, c.hidden, c.hidden,
-                [&]() -> auto& { return model.head.transform; });
-    from.norm(head + "transform.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.head.norm; });
-    from.tensor(head + "bias", {c.vocabulary}, [&]() -> auto& { return model.head.bias; });
-    if (c.next_sentence) {
-      from.linear({pooler}, c.hidden, c.hidden, [&]() -> auto& { return model.next_sentence.pooler; });
-      from.linear({next}, 2, c.hidden, [&]() -> auto& { return model.next_sentence.classifier; });
-    }
-  };
-  from.read(declare, settings.unused, [&] { model = nn::encoder<T, Block, Layer, Op>(c, 0); });
+  from.read(hugging_face_model::bert, c, settings.unused, [&] { return made(model, c, epsilon); });
 }
-
-template <class Model>
-concept has_plain_layers = requires(Model model) {
-  model.blocks.layers[0].attention.qkv.plain();
-  model.blocks.layers[0].mlp.up.plain();
-};
 
 }  // namespace detail
 
@@ -44791,21 +44888,238 @@ concept has_plain_layers = requires(Model model) {
 ///   a folder of a class with another head), has another shape, or is there twice with other values; if a
 ///   tensor has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias
 ///   and attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
-///   option_error for settings without meaning.
+///   option_error for settings without meaning, and for a layer that has none of the tensors.
+///   Of a layer that is an adapter, the frozen tensors called weight and bias get the values.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
-  static_assert(detail::has_plain_layers<Model>,
-                "pretrained fills the linear layer of W and b that is in each layer of the model: "
-                "`auto& plain() { return base; }`");
   Model model;
-  if constexpr (detail::has_plain_layers<Model>) {
-    auto from = detail::folder_of(folder, model);
-    detail::read_model(from, settings, model);
-  }
+  auto from = detail::folder_of(folder, model);
+  detail::read_model(from, settings, model);
   if (settings.density < 1) prune(model, settings.density, settings.scope);
   model.config.density = settings.density;
   return model;
 }
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/save_pretrained.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SAVE_PRETRAINED
+#define TESSERA_SINGLE_TRAIN_SAVE_PRETRAINED
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// The way back from pretrained.hpp: models of nn/ as folders of Hugging Face.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// A file of a folder: `write(path)` writes it.
+struct added_file {
+  std::string name;
+  std::function<void(std::string const& path)> write;
+};
+
+/// What a folder of Hugging Face has besides weights, shape and ops.
+struct pretrained_folder {
+  io::json::object configuration = {};  // more members of config.json: {"eos_token_id", 50256}
+  std::vector<added_file> files = {};   // tokenizer.json and others
+};
+
+/// Writes an nn::gpt or an nn::encoder as save_pretrained of transformers 5 does, for from_pretrained of
+/// GPT2LMHeadModel, BertForMaskedLM or, where the encoder predicts next sentences, BertForPreTraining. The
+/// folder gets config.json and model.safetensors, is new or has only files of these names, and appears as a
+/// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
+/// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
+/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, adapters that are
+/// not merged. Throws io_error for a folder that cannot be written.
+void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+/// A model, as GPT-2 or BERT.
+class outgoing_hugging_face {
+ public:
+  explicit outgoing_hugging_face(any_layer const& model)
+      : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
+    shape_.hidden = need("token_embedding").cols();
+    shape_.vocabulary = need("token_embedding").rows();
+    shape_.context = need("position_embedding").rows();
+    shape_.layers = 0;
+    while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
+    shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
+    any_tensor const* const segments = tensors_.find("segment_embedding");
+    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 1;
+    shape_.next_sentence = tensors_.find("next_sentence.pooler.weight") != nullptr;
+    settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+      take(name.text(), std::string(name.last()), each);
+    });
+    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) { add(each); });
+    refuse_others();
+  }
+
+  io::json::object configuration() const {
+    io::json::object all{{"architectures", io::json::array{class_name()}},
+                         {"model_type", is_bert_ ? "bert" : "gpt2"},
+                         {"dtype", dtype()},
+                         {"vocab_size", shape_.vocabulary},
+                         {"tie_word_embeddings", true}};
+    const auto add = [&](char const* key_of_bert, char const* key_of_gpt2, io::json value) {
+      all.push_back({is_bert_ ? key_of_bert : key_of_gpt2, std::move(value)});
+    };
+    add("hidden_size", "n_embd", shape_.hidden);
+    add("num_hidden_layers", "n_layer", shape_.layers);
+    add("num_attention_heads", "n_head", heads_);
+    add("intermediate_size", "n_inner", shape_.inner());
+    add("max_position_embeddings", "n_positions", shape_.context);
+    add("hidden_act", "activation_function", activation_);
+    add("layer_norm_eps", "layer_norm_epsilon", epsilon_);
+    add("attention_probs_dropout_prob", "attn_pdrop", 0.0);
+    add("hidden_dropout_prob", "resid_pdrop", dropout_);
+    if (is_bert_)
+      all.push_back({"type_vocab_size", shape_.segment_types});
+    else
+      all.push_back({"embd_pdrop", dropout_});
+    return all;
+  }
+  std::span<io::safetensor const> tensors() const { return written_; }
+
+ private:
+  hugging_face_model family() const {
+    return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2;
+  }
+  char const* class_name() const {
+    return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
+  }
+  char const* dtype() const {
+    const std::string_view name = need("token_embedding").element().name;
+    return name == "BF16" ? "bfloat16" : name == "F16" ? "float16" : name == "F64" ? "float64" : "float32";
+  }
+  [[noreturn]] void refuse(std::string const& what) const {
+    throw option_error(message("[save_pretrained] ", what));
+  }
+  any_tensor const& need(std::string const& name) const {
+    if (any_tensor const* const found = tensors_.find(name)) return *found;
+    refuse(message("the model has no ", name, ", which ", class_name(), " has"));
+  }
+
+  /// Takes note of a setting, or throws for one that the other model does not have.
+  void take(std::string const& name, std::string const& last, any_setting const& each) {
+    const auto must_be = [&](io::json const& value) {
+      if (!(each.value == value))
+        refuse(message(name, " is ", io::to_text(each.value), ", but in ", class_name(), " it is ",
+                       io::to_text(value)));
+    };
+    const auto note = [&](auto& noted, io::json const& value) {
+      using type = std::remove_cvref_t<decltype(noted)>;
+      if (noted == type()) noted = *value.get_if<type>();
+      if (!(io::json(noted) == value))
+        refuse(message(name, " is ", io::to_text(value), ", but it is ", io::to_text(noted),
+                       " elsewhere in the model, and ", class_name(), " has one"));
+    };
+    if (each.of_training) {
+      if (name == "embedding_dropout.rate") dropout_ = *each.value.get_if<double>();
+    } else if (last == "order") {
+      must_be(static_cast<std::int64_t>(is_bert_ ? nn::norm_order::post : nn::norm_order::pre));
+    } else if (last == "seen") {
+      must_be(static_cast<std::int64_t>(is_bert_ ? mask::bidirectional : mask::causal));
+    } else if (last == "heads" || last == "key_heads") {
+      note(heads_, each.value);
+    } else if (last == "score") {
+      must_be("plain_scores");
+    } else if (last == "rotary_base") {
+      must_be(0.0);
+    } else if (last == "visible_blocks") {
+      must_be("all");
+    } else if (last == "epsilon") {
+      note(epsilon_, each.value);
+    } else if (last == "activation") {
+      const std::string op = *each.value.get_if<std::string>();
+      note(activation_, op == "gelu_polynomial" ? "gelu" : op == "gelu_tanh" ? "gelu_new" : op);
+    } else if (last != "products_in" && !last.ends_with("fraction_bits")) {
+      refuse(message("the model has ", name, ", and ", class_name(), " has not"));
+    }
+  }
+
+  void add(hugging_face_tensor const& each) {
+    const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
+    any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
+    element_type const& element = tensor.element();
+    const std::int64_t cols = std::max<std::int64_t>(1, each.cols), rows = each.rows_of_each();
+    if (!is_new && (tensor.rows() != each.rows || tensor.cols() != cols))
+      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows,
+                     " x ", cols, " in ", class_name()));
+    if (!is_new) have_places_.insert(tensor.address());
+    std::vector<std::byte*> begins;
+    for (std::string const& name : each.theirs) {
+      std::vector<std::byte>& values = values_.emplace_back(std::size_t(rows * cols) * element.bytes);
+      written_.push_back({name, element.name, each.shape(), values});
+      begins.push_back(values.data());
+    }
+    if (is_new) return;
+    const bool transposed = each.theirs_stand == io::orientation::transposed;
+    for_each_value(tensor, tensor.data(), element.bytes,
+                   [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+                     const std::int64_t r = row % rows, at = transposed ? col * rows + r : r * cols + col;
+                     std::memcpy(begins[std::size_t(row / rows)] + std::size_t(at) * element.bytes, value,
+                                 element.bytes);
+                   });
+  }
+
+  /// Throws for a tensor that was not written, but for scales of activations in 8 bits.
+  void refuse_others() const {
+    const auto refuse_if = [&](std::string const& name, any_tensor const& tensor) {
+      const bool is_scale = name.ends_with(".amax_x") || name.ends_with(".amax_dy");
+      if (!is_scale && !have_places_.contains(tensor.address()))
+        refuse(message("the model has ", name, ", and ", class_name(), " has not"));
+    };
+    const std::vector<std::string> names = list_.names(), frozen = list_.frozen_names();
+    for (std::size_t i = 0; i < names.size(); ++i) refuse_if(names[i], list_[i].tensor);
+    for (std::size_t i = 0; i < frozen.size(); ++i) refuse_if(frozen[i], list_.frozen()[i].tensor);
+  }
+
+  nn::parameter_list list_;
+  tensors_by_name tensors_;
+  setting_list settings_;
+  bool is_bert_;
+  nn::transformer_config shape_;
+  std::int64_t heads_ = 0;
+  double epsilon_ = 0, dropout_ = 0;
+  std::string activation_;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<io::safetensor> written_;
+  std::set<void const*> have_places_;
+};
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void save_pretrained(std::string const& folder, any_layer const& model,
+                                               pretrained_folder const& more) {
+  const detail::outgoing_hugging_face out(model);
+  io::json::object configuration = out.configuration();
+  configuration.insert(configuration.end(), more.configuration.begin(), more.configuration.end());
+  std::vector<std::string> names{"config.json", "model.safetensors"};
+  for (added_file const& file : more.files) names.push_back(file.name);
+  io::write_folder_atomically(folder, names, [&](std::string const& partial) {
+    io::write_atomically(partial + "/config.json", io::to_text(std::move(configuration), 2) + "\n");
+    io::write_safetensors(partial + "/model.safetensors", out.tensors(), {{"format", "pt"}});
+    for (added_file const& file : more.files) file.write(partial + "/" + file.name);
+  });
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif

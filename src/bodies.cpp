@@ -58,6 +58,7 @@
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/hugging_face.hpp>
+#include <tessera/train/hugging_face_tensors.hpp>
 #include <tessera/train/interpolate.hpp>
 #include <tessera/train/kept_parameters.hpp>
 #include <tessera/train/loss_scaling.hpp>
@@ -71,6 +72,7 @@
 #include <tessera/train/parameterisation.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/save_checkpoint.hpp>
+#include <tessera/train/save_pretrained.hpp>
 #include <tessera/train/settings.hpp>
 #include <tessera/train/sparsity/absent_gradients.hpp>
 #include <tessera/train/sparsity/evolve.hpp>

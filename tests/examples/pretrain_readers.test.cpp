@@ -133,6 +133,39 @@ TEST_CASE("freeze: a model for inference writes and guesses the same, in a fract
   CHECK(shell(FREEZE " --out x").code == 2);
 }
 
+TEST_CASE("freeze: a folder of Hugging Face has weights, shape and tokenizer, and mistakes are named") {
+  const workplace here;
+  const auto frozen = [&](std::string const& run) {
+    return shell(FREEZE " --format hf --checkpoint " + here.in("runs/" + run) + " --out " +
+                 here.in("hf-" + run));
+  };
+  const auto has = [&](std::string const& file, std::string const& part) {
+    const std::string text = contents(here.in(file));
+    INFO(file, ": ", text);
+    CHECK(text.find(part) != text.npos);
+  };
+  REQUIRE(shell(here.pretrain("a", "--block 4 --hidden 64")).code == 0);
+  CHECK(frozen("a").code == 0);
+  has("hf-a/config.json", "\"GPT2LMHeadModel\"");
+  has("hf-a/tokenizer.json", "\"WordLevel\"");
+  CHECK(frozen("a").code == 2);  // exists already
+  REQUIRE(shell(here.pretrain("b", "--model bert --vocabulary 300")).code == 0);
+  CHECK(frozen("b").code == 0);
+  has("hf-b/config.json", "\"pad_token_id\"");
+  has("hf-b/vocab.txt", "[MASK]\n");
+  has("hf-b/tokenizer_config.json", "\"do_lower_case\": true");
+  REQUIRE(shell(here.pretrain("c", "--level bpe --vocabulary 300 --precision float8")).code == 0);
+  CHECK(frozen("c").code == 0);
+  has("hf-c/merges.txt", "#version");
+  has("hf-c/config.json", "\"eos_token_id\"");
+  REQUIRE(shell(here.pretrain("d", "--model rnn")).code == 0);
+  CHECK(contains(frozen("d"), "[--format] hf: transformers has no class for --model rnn"));
+  REQUIRE(shell(here.pretrain("e", "--residual rezero")).code == 0);
+  CHECK(contains(frozen("e"), "the model has block.0.attention_scale"));
+  CHECK_FALSE(std::filesystem::exists(here.in("hf-e")));
+  CHECK(contains(shell(FREEZE " --format onnx --checkpoint x --out y"), "--format"));
+}
+
 TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistakes are named") {
   const workplace here;
   CHECK(shell(here.pretrain("a", "--model bert --vocabulary 300 --only sparse --static")).code == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writes a trained model for inference: its weights and patterns alone.
+// Writes a trained model for inference: its weights and patterns alone, or as a folder of Hugging Face.
 
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
 #include "disk_room.hpp"
+#include "hugging_face_folder.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
 
@@ -20,7 +21,19 @@ namespace pretrain { namespace {
 
 using namespace programs;
 
-std::string bytes_of(std::string const& folder) { return quantity(checkpoint_bytes(folder)) + "B"; }
+/// Bytes of the files in a folder.
+std::string bytes_of(std::string const& folder) {
+  double bytes = 0;
+  for (auto const& file : std::filesystem::directory_iterator(folder)) bytes += double(file.file_size());
+  return quantity(bytes) + "B";
+}
+
+void write_hugging_face(std::string const& folder, trained_model const& trained) {
+  settings const& asked = trained.origin.asked;
+  if (asked.model == "rnn") refuse("--format", "hf: transformers has no class for --model rnn");
+  train::save_pretrained(folder, trained.network.network->layer(),
+                         tokenizer_files(trained.origin.symbols, asked.context));
+}
 
 int command(string_list const& arguments) {
   const freezing_settings s = new_freezing_settings(arguments);
@@ -33,11 +46,16 @@ int command(string_list const& arguments) {
   tessera::context ctx(1);
   const std::string from = find_checkpoint(s.checkpoint);
   trained_model trained = read_trained(from, ctx, s.weights);
-  require_room(s.out, weight_bytes(trained), "the weights need");
-  trained.record.history = {};  // only a training goes on with it
-  tessera::io::json kept = to_json(trained.origin);
-  kept["record"] = to_json(trained.record);
-  trained.network.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+  const bool dense = s.format == "hf";
+  require_room(s.out, weight_bytes(trained, dense), "the weights need");
+  if (dense) {
+    write_hugging_face(s.out, trained);
+  } else {
+    trained.record.history = {};  // only a training goes on with it
+    tessera::io::json kept = to_json(trained.origin);
+    kept["record"] = to_json(trained.record);
+    trained.network.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+  }
   std::printf("%s: %s, of a checkpoint of %s\n", tessera::io::printable(s.out).c_str(),
               bytes_of(s.out).c_str(), bytes_of(from).c_str());
   return 0;

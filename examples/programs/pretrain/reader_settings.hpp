@@ -65,7 +65,7 @@ inline option_table<filling_settings> const& filling_table() {
 
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
-  std::string checkpoint, weights = "last", out;
+  std::string checkpoint, weights = "last", format = "tessera", out;
   bool help = false;
 };
 
@@ -76,7 +76,10 @@ inline option_table<freezing_settings> const& freezing_table() {
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"weights", &s::weights, "last|average",
          "of the checkpoint: its own, or their average, if the run was made with --average"},
-        {"out", &s::out, "DIR", "folder to write, which generate and fill_mask take as a --checkpoint"},
+        {"format", &s::format, "tessera|hf",
+         "of the folder: generate and fill_mask take tessera's as a --checkpoint; from_pretrained of "
+         "transformers takes hf, with zeros for absent blocks, and its tokenizer"},
+        {"out", &s::out, "DIR", "folder to write"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;
 }

@@ -41,12 +41,15 @@ struct trained_model {
   model network;
 };
 
-/// Bytes of its weights in a file.
-inline double weight_bytes(trained_model const& of) {
+/// Bytes of its weights in a file, with zeros for absent blocks if it is dense there.
+inline double weight_bytes(trained_model const& of, bool dense = false) {
   double bytes = 0;
   for (variant const& v : variants_of(of.origin.asked))
-    if (v.name == of.record.variant)
-      bytes = double(size_of(description_of(of.origin.asked, v, of.origin.symbols.size())).weight_bytes());
+    if (v.name == of.record.variant) {
+      model_description what = description_of(of.origin.asked, v, of.origin.symbols.size());
+      if (dense) what.shape.density = 1;
+      bytes = double(size_of(what).weight_bytes());
+    }
   return bytes;
 }
 

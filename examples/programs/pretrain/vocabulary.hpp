@@ -109,8 +109,7 @@ class vocabulary {
   }
   /// Where a text without a prompt begins: the end of another text, a line break, or the first symbol.
   std::vector<token> beginning() const {
-    if (auto const* pairs = std::get_if<tessera::tokenizers::byte_pair>(&kind_))
-      return {pairs->end_of_text()};
+    if (pairs()) return {pairs()->end_of_text()};
     if (words()) return {words()->separator()};
     return symbols().find('\n') == std::string::npos ? std::vector<token>{0} : encode("\n");
   }
@@ -121,6 +120,10 @@ class vocabulary {
   /// Null unless tokens are pieces of words with BERT's special tokens.
   tessera::tokenizers::wordpiece const* words() const {
     return std::get_if<tessera::tokenizers::wordpiece>(&kind_);
+  }
+  /// Null unless tokens are GPT-2's.
+  tessera::tokenizers::byte_pair const* pairs() const {
+    return std::get_if<tessera::tokenizers::byte_pair>(&kind_);
   }
   /// How BERT masks these tokens, of which there must be words().
   tessera::train::masking masking() const {
@@ -147,8 +150,7 @@ class vocabulary {
       kept["lower_case"] = words()->letters() == tessera::tokenizers::letter_case::lower;
     } else {
       json::array merges;
-      for (auto const& [left, right] : std::get<tessera::tokenizers::byte_pair>(kind_).merges())
-        merges.push_back(json::array{left, right});
+      for (auto const& [left, right] : pairs()->merges()) merges.push_back(json::array{left, right});
       kept["merges"] = std::move(merges);
     }
     return kept;

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <map>
 #include <span>
@@ -102,11 +101,11 @@ void with_type_of(File const& file, safetensor const& tensor, Visit&& visit) {
 }
 
 template <tensor_file File>
-void require_tensor(File const& file, safetensor const& tensor, std::initializer_list<std::int64_t> shape) {
+void require_tensor(File const& file, safetensor const& tensor, std::vector<std::int64_t> const& shape) {
   if (dtype_bits(tensor.dtype) == 0) refuse_dtype(file, tensor);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
     file.fail(message("tensor ", in_quotes(tensor.name), " is ", tensor_text(tensor.dtype, tensor.shape),
-                      " but should be ", tensor_text(tensor.dtype, std::span(shape.begin(), shape.size()))));
+                      " but should be ", tensor_text(tensor.dtype, shape)));
 }
 
 /// Throws io_error for a matrix of which nearly all rows and columns are empty: a few bytes of a file must

@@ -36,7 +36,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///                                                initialise_transformer: matrices random ones, vectors
 ///                                                called `weight` 1. All others stay as they are
 ///   inputs(), outputs(features)                  in, and out
-/// For train::pretrained alone: plain(), the linear layer of W and b, which files of models fill.
+/// For observers of inputs alone: plain(), the linear layer of W and b.
 /// What a forward takes from it, as from every layer of two halves:
 ///   unfilled()            a `saved` of no tokens (nn/saved.hpp)
 ///   prepare(x, s, p)      statements that fill a `saved`, or none; x may be an expression. Sizes stay as in

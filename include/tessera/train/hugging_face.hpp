@@ -5,23 +5,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <initializer_list>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/function_ref.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/read_json.hpp>
 #include <tessera/io/read_tensors.hpp>
-#include <tessera/tensor/matrix_view.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/transformer_config.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/train/hugging_face_tensors.hpp>
 
 // A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
 // It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
@@ -57,72 +60,16 @@ class hugging_face {
   std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
 
   bool has(std::string const& name) const;
-  /// Calls declare(), which calls `tensor`, `norm` and `linear` for all of a model, twice: before
-  /// make_model(), when tensors are looked up and their shapes compared, so that no memory is taken for
-  /// tensors that only the configuration claims; and behind it, when they are read. Throws io_error for
-  /// tensors that the model has no place for if `unused` is null, else appends their names to it.
-  template <class Declare, class Make>
-  void read(Declare declare, std::vector<std::string>* unused, Make make_model) {
-    declare();
-    std::vector<std::string> names;
-    for (io::safetensors_file const& file : files_.files())
-      for (auto const& [name, tensor] : file.tensors())
-        if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
-    if (unused)
-      unused->insert(unused->end(), names.begin(), names.end());
-    else if (!names.empty())
-      refuse(names);
-    make_model();
-    reads_ = true;
-    declare();
-  }
-
-  /// A tensor of this shape in the file; `to()` is where it goes.
-  template <class Get, class... Orientation>
-  void tensor(std::string const& name, std::initializer_list<std::int64_t> shape, Get to,
-              Orientation... stands) {
-    auto const& [file, found] = place_of(name);
-    if (!reads_) return io::detail::require_tensor(*file, *found, shape);
-    io::read(*file, found->name, to(), stands...);
-  }
-  /// A layer norm of `size` features.
-  template <class Get> void norm(std::string const& name, std::int64_t size, double epsilon, Get to) {
-    tensor(name + ".weight", {size}, [&]() -> auto& { return to().weight; });
-    tensor(name + ".bias", {size}, [&]() -> auto& { return to().bias; });
-    if (reads_) to().epsilon = epsilon;
-  }
-  /// W (rows, cols) and b of a linear_like layer: one tensor each, or several, one below the other.
-  template <class Get>
-  void linear(std::vector<std::string> const& names, std::int64_t rows, std::int64_t cols, Get to,
-              io::orientation stands = io::orientation::as_it_is) {
-    const bool as_it_is = stands == io::orientation::as_it_is;
-    const std::int64_t part_rows = rows / std::ssize(names);
-    const std::initializer_list<std::int64_t> shape = {as_it_is ? part_rows : cols,
-                                                       as_it_is ? cols : part_rows};
-    if (!reads_ || names.size() == 1) {
-      for (std::string const& name : names) {
-        tensor(name + ".weight", shape, [&]() -> auto& { return to().plain().weight; }, stands);
-        tensor(name + ".bias", {part_rows}, [&]() -> auto& { return to().plain().bias; });
-      }
-      return;
-    }
-    using matrix = std::remove_cvref_t<decltype(to().plain().weight)>;
-    using vector = std::remove_cvref_t<decltype(to().plain().bias)>;
-    std::vector<typename matrix::value_type> all(static_cast<std::size_t>(rows * cols));
-    auto next = to().plain().bias.begin();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      matrix part(part_rows, cols);
-      vector bias(part_rows);
-      tensor(names[i] + ".weight", shape, [&]() -> auto& { return part; }, stands);
-      tensor(names[i] + ".bias", {part_rows}, [&]() -> auto& { return bias; });
-      copy(part, row_major(all.data() + std::int64_t(i) * part_rows * cols, part_rows, cols));
-      next = std::copy(bias.begin(), bias.end(), next);
-    }
-    copy(row_major(all.data(), rows, cols), to().plain().weight);
-  }
+  /// Reads all tensors of a model. They are looked up and their shapes compared before make() makes the
+  /// model, so that no memory is taken for what the configuration alone claims. Throws io_error for tensors
+  /// that the model has no place for if `unused` is null, else appends their names to it.
+  void read(hugging_face_model model, nn::transformer_config const& shape, std::vector<std::string>* unused,
+            function_ref<nn::mutable_parameter_list()> make);
 
  private:
   using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  void read_into(any_tensor& to, hugging_face_tensor const& each);
 
   std::string text_of(std::string const& key) const;
 
@@ -144,7 +91,6 @@ class hugging_face {
   io::safetensors_files files_;
   std::map<std::string, place> places_;
   std::set<std::string, std::less<>> declared_;
-  bool reads_ = false;
 };
 
 #ifdef TESSERA_BODY
@@ -316,6 +262,53 @@ TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std
   if (inner < 1 || inner % hidden != 0)
     fail(key, message("is ", inner, ", but should be a multiple of the ", hidden, " hidden features"));
   return inner / hidden;
+}
+
+TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_config const& shape,
+                                     std::vector<std::string>* unused,
+                                     function_ref<nn::mutable_parameter_list()> make) {
+  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+    for (std::string const& name : each.theirs) {
+      auto const& [file, found] = place_of(name);
+      io::detail::require_tensor(*file, *found, each.shape());
+    }
+  });
+  std::vector<std::string> names;
+  for (io::safetensors_file const& file : files_.files())
+    for (auto const& [name, tensor] : file.tensors())
+      if (!declared_.contains(name) && !is_buffer(name)) names.push_back(name);
+  if (unused)
+    unused->insert(unused->end(), names.begin(), names.end());
+  else if (!names.empty())
+    refuse(names);
+  const nn::mutable_parameter_list made = make();
+  const tensors_by_name all(made);
+  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+    any_tensor const* const to = all.find(each.ours);
+    if (!to || to->rows() != each.rows || to->cols() != std::max<std::int64_t>(1, each.cols))
+      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ", each.rows,
+                                 each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
+    any_tensor writable = *to;
+    read_into(writable, each);
+  });
+}
+
+TESSERA_BODY void hugging_face::read_into(any_tensor& to, hugging_face_tensor const& each) {
+  element_type const& element = to.element();
+  const std::int64_t rows = each.rows_of_each(), width = std::max<std::int64_t>(1, each.cols);
+  const bool transposed = each.theirs_stand == io::orientation::transposed;
+  for (std::size_t i = 0; i < each.theirs.size(); ++i) {
+    auto const& [file, found] = place_of(each.theirs[i]);
+    io::detail::with_type_of(*file, *found, [&, &from = *found]<class From>(From) {
+      for_each_value(to, to.data(), element.bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
+        row -= std::int64_t(i) * rows;
+        if (row < 0 || row >= rows) return;
+        const double number = io::detail::number_at<From, double>(
+            from.bytes.data(), transposed ? col * rows + row : row * width + col);
+        element.from_double(&number, 1, value);
+      });
+    });
+  }
 }
 
 TESSERA_BODY bool hugging_face::has(std::string const& name) const {

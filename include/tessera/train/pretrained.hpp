@@ -63,6 +63,16 @@ hugging_face folder_of(std::string const& folder, nn::encoder<T, Block, Layer, O
            {"cls.predictions.bias", "cls.predictions.decoder.bias"}}};
 }
 
+/// A model whose values are still to be read.
+template <class Model>
+nn::mutable_parameter_list made(Model& model, nn::transformer_config const& c, double epsilon) {
+  model = Model(c, 0);
+  nn::for_each_layer(model, [&](auto& layer) {
+    if constexpr (requires { layer.epsilon; }) layer.epsilon = epsilon;
+  });
+  return model;
+}
+
 inline void require_divisible(hugging_face const& from, std::string const& key,
                               nn::transformer_config const& c) {
   if (c.hidden % c.heads != 0)
@@ -91,30 +101,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   c.dropout = settings.dropout;
   const double epsilon = from.epsilon("layer_norm_epsilon", 1e-5);
   c.check();
-  const auto declare = [&] {
-    constexpr auto stands = io::orientation::transposed;
-    const std::string all = "transformer.";
-    from.tensor(all + "wte.weight", {c.vocabulary, c.hidden},
-                [&]() -> auto& { return model.token_embedding.table; });
-    from.tensor(all + "wpe.weight", {c.context, c.hidden},
-                [&]() -> auto& { return model.position_embedding.table; });
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-      const std::string at = all + "h." + std::to_string(i) + ".";
-      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
-      from.norm(at + "ln_1", c.hidden, epsilon, [&]() -> auto& { return layer().norm1; });
-      from.linear(
-          {at + "attn.c_attn"}, 3 * c.hidden, c.hidden, [&]() -> auto& { return layer().attention.qkv; },
-          stands);
-      from.linear(
-          {at + "attn.c_proj"}, c.hidden, c.hidden, [&]() -> auto& { return layer().attention.out; }, stands);
-      from.norm(at + "ln_2", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
-      from.linear({at + "mlp.c_fc"}, c.inner(), c.hidden, [&]() -> auto& { return layer().mlp.up; }, stands);
-      from.linear(
-          {at + "mlp.c_proj"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; }, stands);
-    }
-    from.norm(all + "ln_f", c.hidden, epsilon, [&]() -> auto& { return model.final_norm; });
-  };
-  from.read(declare, settings.unused, [&] { model = nn::gpt<T, Block, Layer>(c, 0); });
+  from.read(hugging_face_model::gpt2, c, settings.unused, [&] { return made(model, c, epsilon); });
 }
 
 template <class T, class Block, class Layer, class Op>
@@ -142,47 +129,8 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   c.next_sentence = from.has(pooler + ".weight") && from.has(next + ".weight");
   const double epsilon = from.epsilon("layer_norm_eps", 1e-12);
   c.check();
-  const auto declare = [&] {
-    const std::string embeddings = "bert.embeddings.", head = "cls.predictions.";
-    from.tensor(embeddings + "word_embeddings.weight", {c.vocabulary, c.hidden},
-                [&]() -> auto& { return model.token_embedding.table; });
-    from.tensor(embeddings + "position_embeddings.weight", {c.context, c.hidden},
-                [&]() -> auto& { return model.position_embedding.table; });
-    if (c.segment_types > 0)
-      from.tensor(embeddings + "token_type_embeddings.weight", {c.segment_types, c.hidden},
-                  [&]() -> auto& { return model.segment_embedding.table; });
-    from.norm(embeddings + "LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.embedding_norm; });
-    for (std::int64_t i = 0; i < c.layers; ++i) {
-      const std::string at = "bert.encoder.layer." + std::to_string(i) + ".", self = at + "attention.self.";
-      const auto layer = [&]() -> auto& { return model.blocks.layers[std::size_t(i)]; };
-      from.linear({self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden,
-                  [&]() -> auto& { return layer().attention.qkv; });
-      from.linear({at + "attention.output.dense"}, c.hidden, c.hidden,
-                  [&]() -> auto& { return layer().attention.out; });
-      from.norm(at + "attention.output.LayerNorm", c.hidden, epsilon,
-                [&]() -> auto& { return layer().norm1; });
-      from.linear({at + "intermediate.dense"}, c.inner(), c.hidden,
-                  [&]() -> auto& { return layer().mlp.up; });
-      from.linear({at + "output.dense"}, c.hidden, c.inner(), [&]() -> auto& { return layer().mlp.down; });
-      from.norm(at + "output.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return layer().norm2; });
-    }
-    from.linear({head + "transform.dense"}, c.hidden, c.hidden,
-                [&]() -> auto& { return model.head.transform; });
-    from.norm(head + "transform.LayerNorm", c.hidden, epsilon, [&]() -> auto& { return model.head.norm; });
-    from.tensor(head + "bias", {c.vocabulary}, [&]() -> auto& { return model.head.bias; });
-    if (c.next_sentence) {
-      from.linear({pooler}, c.hidden, c.hidden, [&]() -> auto& { return model.next_sentence.pooler; });
-      from.linear({next}, 2, c.hidden, [&]() -> auto& { return model.next_sentence.classifier; });
-    }
-  };
-  from.read(declare, settings.unused, [&] { model = nn::encoder<T, Block, Layer, Op>(c, 0); });
+  from.read(hugging_face_model::bert, c, settings.unused, [&] { return made(model, c, epsilon); });
 }
-
-template <class Model>
-concept has_plain_layers = requires(Model model) {
-  model.blocks.layers[0].attention.qkv.plain();
-  model.blocks.layers[0].mlp.up.plain();
-};
 
 }  // namespace detail
 
@@ -196,17 +144,13 @@ concept has_plain_layers = requires(Model model) {
 ///   a folder of a class with another head), has another shape, or is there twice with other values; if a
 ///   tensor has no place in the model (see pretrained_settings::unused; position_ids and the masks attn.bias
 ///   and attn.masked_bias are no weights); or if the configuration asks for a model that Model is not. Throws
-///   option_error for settings without meaning.
+///   option_error for settings without meaning, and for a layer that has none of the tensors.
+///   Of a layer that is an adapter, the frozen tensors called weight and bias get the values.
 template <class Model> Model pretrained(std::string const& folder, pretrained_settings const& settings = {}) {
   static_cast<void>(tessera::detail::blocks_at("pretrained", settings.density, 1));
-  static_assert(detail::has_plain_layers<Model>,
-                "pretrained fills the linear layer of W and b that is in each layer of the model: "
-                "`auto& plain() { return base; }`");
   Model model;
-  if constexpr (detail::has_plain_layers<Model>) {
-    auto from = detail::folder_of(folder, model);
-    detail::read_model(from, settings, model);
-  }
+  auto from = detail::folder_of(folder, model);
+  detail::read_model(from, settings, model);
   if (settings.density < 1) prune(model, settings.density, settings.scope);
   model.config.density = settings.density;
   return model;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/io/file.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/io/text.hpp>
+#include <tessera/tokenizers/byte_pair.hpp>
+#include <tessera/tokenizers/wordpiece.hpp>
+#include <tessera/train/save_pretrained.hpp>
+
+#include "vocabulary.hpp"
+
+// The files by which transformers encodes and decodes as a vocabulary of pretrain does.
+
+namespace pretrain {
+
+namespace train = tessera::train;
+
+/// tokenizer.json of a vocabulary of single characters or bytes.
+inline tessera::io::json symbol_tokenizer(vocabulary const& of) {
+  using tessera::io::json;
+  const bool bytes = of.level() == text_level::byte;
+  const tessera::tokenizers::byte_pair alphabet({});  // GPT-2's characters for bytes
+  json::object numbers;
+  for (token t = 0; t < of.size(); ++t) {
+    const std::string symbol = of.decode(std::span(&t, 1));
+    if (!bytes && tessera::io::utf8_length(symbol) != symbol.size())
+      refuse("--format", "hf: the model knows " + tessera::io::in_quotes(symbol) +
+                             ", which is no character, and tokenizer.json has characters only");
+    numbers.push_back(
+        {bytes ? alphabet.pieces().at(std::size_t(alphabet.encode(symbol).at(0))) : symbol, std::int64_t(t)});
+  }
+  json file = json::object{{"version", "1.0"}, {"added_tokens", json::array()}};
+  if (bytes) {
+    file["pre_tokenizer"] = json::object{
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+    file["decoder"] = *file.find("pre_tokenizer");
+    file["model"] = json::object{{"type", "BPE"}, {"vocab", std::move(numbers)}, {"merges", json::array()}};
+  } else {
+    file["pre_tokenizer"] = json::object{{"type", "Split"},
+                                         {"pattern", json::object{{"Regex", "[\\s\\S]"}}},
+                                         {"behavior", "Isolated"},
+                                         {"invert", false}};
+    file["decoder"] = json::object{{"type", "Fuse"}};
+    file["model"] = json::object{{"type", "WordLevel"}, {"vocab", std::move(numbers)}, {"unk_token", ""}};
+  }
+  return file;
+}
+
+/// The tokenizer of a vocabulary, and its members of config.json.
+///   context   the longest sequence
+inline train::pretrained_folder tokenizer_files(vocabulary const& of, std::int64_t context) {
+  using tessera::io::json;
+  train::pretrained_folder folder;
+  json::object settings{{"model_max_length", context}, {"clean_up_tokenization_spaces", false}};
+  const auto add = [&](std::string name, auto write) { folder.files.push_back({std::move(name), write}); };
+  const auto add_json = [&](std::string name, json value) {
+    add(std::move(name), [text = tessera::io::to_text(value, 2) + "\n"](std::string const& path) {
+      tessera::io::write_atomically(path, text);
+    });
+  };
+  if (auto const* const words = of.words()) {
+    settings.push_back({"tokenizer_class", "BertTokenizer"});
+    settings.push_back({"do_lower_case", words->letters() == tessera::tokenizers::letter_case::lower});
+    add("vocab.txt", [words](std::string const& path) { words->write(path); });
+    folder.configuration = {{"pad_token_id", words->padding()}};
+  } else if (auto const* const pairs = of.pairs()) {
+    settings.push_back({"tokenizer_class", "GPT2Tokenizer"});
+    // Both files at once: the one for merges stands beside.
+    add("vocab.json", [pairs](std::string const& path) {
+      pairs->write(path, path.substr(0, path.rfind('/')) + "/merges.txt");
+    });
+    add("merges.txt", [](std::string const&) {});
+    folder.configuration = {{"bos_token_id", pairs->end_of_text()}, {"eos_token_id", pairs->end_of_text()}};
+  } else {
+    settings.push_back({"tokenizer_class", "PreTrainedTokenizerFast"});
+    add_json("tokenizer.json", symbol_tokenizer(of));
+    folder.configuration = {{"bos_token_id", json()}, {"eos_token_id", json()}};
+  }
+  add_json("tokenizer_config.json", std::move(settings));
+  return folder;
+}
+
+}  // namespace pretrain

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/io/file.hpp>
+#include <tessera/io/folder.hpp>
+#include <tessera/io/json.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/transformer_block.hpp>
+#include <tessera/nn/transformer_config.hpp>
+#include <tessera/tensor/any_tensor.hpp>
+#include <tessera/tensor/mask.hpp>
+#include <tessera/train/any_layer.hpp>
+#include <tessera/train/hugging_face_tensors.hpp>
+#include <tessera/train/settings.hpp>
+
+// The way back from pretrained.hpp: models of nn/ as folders of Hugging Face.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// A file of a folder: `write(path)` writes it.
+struct added_file {
+  std::string name;
+  std::function<void(std::string const& path)> write;
+};
+
+/// What a folder of Hugging Face has besides weights, shape and ops.
+struct pretrained_folder {
+  io::json::object configuration = {};  // more members of config.json: {"eos_token_id", 50256}
+  std::vector<added_file> files = {};   // tokenizer.json and others
+};
+
+/// Writes an nn::gpt or an nn::encoder as save_pretrained of transformers 5 does, for from_pretrained of
+/// GPT2LMHeadModel, BertForMaskedLM or, where the encoder predicts next sentences, BertForPreTraining. The
+/// folder gets config.json and model.safetensors, is new or has only files of these names, and appears as a
+/// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
+/// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
+/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, adapters that are
+/// not merged. Throws io_error for a folder that cannot be written.
+void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+/// A model, as GPT-2 or BERT.
+class outgoing_hugging_face {
+ public:
+  explicit outgoing_hugging_face(any_layer const& model)
+      : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
+    shape_.hidden = need("token_embedding").cols();
+    shape_.vocabulary = need("token_embedding").rows();
+    shape_.context = need("position_embedding").rows();
+    shape_.layers = 0;
+    while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
+    shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
+    any_tensor const* const segments = tensors_.find("segment_embedding");
+    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 1;
+    shape_.next_sentence = tensors_.find("next_sentence.pooler.weight") != nullptr;
+    settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
+      take(name.text(), std::string(name.last()), each);
+    });
+    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) { add(each); });
+    refuse_others();
+  }
+
+  io::json::object configuration() const {
+    io::json::object all{{"architectures", io::json::array{class_name()}},
+                         {"model_type", is_bert_ ? "bert" : "gpt2"},
+                         {"dtype", dtype()},
+                         {"vocab_size", shape_.vocabulary},
+                         {"tie_word_embeddings", true}};
+    const auto add = [&](char const* key_of_bert, char const* key_of_gpt2, io::json value) {
+      all.push_back({is_bert_ ? key_of_bert : key_of_gpt2, std::move(value)});
+    };
+    add("hidden_size", "n_embd", shape_.hidden);
+    add("num_hidden_layers", "n_layer", shape_.layers);
+    add("num_attention_heads", "n_head", heads_);
+    add("intermediate_size", "n_inner", shape_.inner());
+    add("max_position_embeddings", "n_positions", shape_.context);
+    add("hidden_act", "activation_function", activation_);
+    add("layer_norm_eps", "layer_norm_epsilon", epsilon_);
+    add("attention_probs_dropout_prob", "attn_pdrop", 0.0);
+    add("hidden_dropout_prob", "resid_pdrop", dropout_);
+    if (is_bert_)
+      all.push_back({"type_vocab_size", shape_.segment_types});
+    else
+      all.push_back({"embd_pdrop", dropout_});
+    return all;
+  }
+  std::span<io::safetensor const> tensors() const { return written_; }
+
+ private:
+  hugging_face_model family() const {
+    return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2;
+  }
+  char const* class_name() const {
+    return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
+  }
+  char const* dtype() const {
+    const std::string_view name = need("token_embedding").element().name;
+    return name == "BF16" ? "bfloat16" : name == "F16" ? "float16" : name == "F64" ? "float64" : "float32";
+  }
+  [[noreturn]] void refuse(std::string const& what) const {
+    throw option_error(message("[save_pretrained] ", what));
+  }
+  any_tensor const& need(std::string const& name) const {
+    if (any_tensor const* const found = tensors_.find(name)) return *found;
+    refuse(message("the model has no ", name, ", which ", class_name(), " has"));
+  }
+
+  /// Takes note of a setting, or throws for one that the other model does not have.
+  void take(std::string const& name, std::string const& last, any_setting const& each) {
+    const auto must_be = [&](io::json const& value) {
+      if (!(each.value == value))
+        refuse(message(name, " is ", io::to_text(each.value), ", but in ", class_name(), " it is ",
+                       io::to_text(value)));
+    };
+    const auto note = [&](auto& noted, io::json const& value) {
+      using type = std::remove_cvref_t<decltype(noted)>;
+      if (noted == type()) noted = *value.get_if<type>();
+      if (!(io::json(noted) == value))
+        refuse(message(name, " is ", io::to_text(value), ", but it is ", io::to_text(noted),
+                       " elsewhere in the model, and ", class_name(), " has one"));
+    };
+    if (each.of_training) {
+      if (name == "embedding_dropout.rate") dropout_ = *each.value.get_if<double>();
+    } else if (last == "order") {
+      must_be(static_cast<std::int64_t>(is_bert_ ? nn::norm_order::post : nn::norm_order::pre));
+    } else if (last == "seen") {
+      must_be(static_cast<std::int64_t>(is_bert_ ? mask::bidirectional : mask::causal));
+    } else if (last == "heads" || last == "key_heads") {
+      note(heads_, each.value);
+    } else if (last == "score") {
+      must_be("plain_scores");
+    } else if (last == "rotary_base") {
+      must_be(0.0);
+    } else if (last == "visible_blocks") {
+      must_be("all");
+    } else if (last == "epsilon") {
+      note(epsilon_, each.value);
+    } else if (last == "activation") {
+      const std::string op = *each.value.get_if<std::string>();
+      note(activation_, op == "gelu_polynomial" ? "gelu" : op == "gelu_tanh" ? "gelu_new" : op);
+    } else if (last != "products_in" && !last.ends_with("fraction_bits")) {
+      refuse(message("the model has ", name, ", and ", class_name(), " has not"));
+    }
+  }
+
+  void add(hugging_face_tensor const& each) {
+    const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
+    any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
+    element_type const& element = tensor.element();
+    const std::int64_t cols = std::max<std::int64_t>(1, each.cols), rows = each.rows_of_each();
+    if (!is_new && (tensor.rows() != each.rows || tensor.cols() != cols))
+      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows,
+                     " x ", cols, " in ", class_name()));
+    if (!is_new) have_places_.insert(tensor.address());
+    std::vector<std::byte*> begins;
+    for (std::string const& name : each.theirs) {
+      std::vector<std::byte>& values = values_.emplace_back(std::size_t(rows * cols) * element.bytes);
+      written_.push_back({name, element.name, each.shape(), values});
+      begins.push_back(values.data());
+    }
+    if (is_new) return;
+    const bool transposed = each.theirs_stand == io::orientation::transposed;
+    for_each_value(tensor, tensor.data(), element.bytes,
+                   [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+                     const std::int64_t r = row % rows, at = transposed ? col * rows + r : r * cols + col;
+                     std::memcpy(begins[std::size_t(row / rows)] + std::size_t(at) * element.bytes, value,
+                                 element.bytes);
+                   });
+  }
+
+  /// Throws for a tensor that was not written, but for scales of activations in 8 bits.
+  void refuse_others() const {
+    const auto refuse_if = [&](std::string const& name, any_tensor const& tensor) {
+      const bool is_scale = name.ends_with(".amax_x") || name.ends_with(".amax_dy");
+      if (!is_scale && !have_places_.contains(tensor.address()))
+        refuse(message("the model has ", name, ", and ", class_name(), " has not"));
+    };
+    const std::vector<std::string> names = list_.names(), frozen = list_.frozen_names();
+    for (std::size_t i = 0; i < names.size(); ++i) refuse_if(names[i], list_[i].tensor);
+    for (std::size_t i = 0; i < frozen.size(); ++i) refuse_if(frozen[i], list_.frozen()[i].tensor);
+  }
+
+  nn::parameter_list list_;
+  tensors_by_name tensors_;
+  setting_list settings_;
+  bool is_bert_;
+  nn::transformer_config shape_;
+  std::int64_t heads_ = 0;
+  double epsilon_ = 0, dropout_ = 0;
+  std::string activation_;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<io::safetensor> written_;
+  std::set<void const*> have_places_;
+};
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void save_pretrained(std::string const& folder, any_layer const& model,
+                                               pretrained_folder const& more) {
+  const detail::outgoing_hugging_face out(model);
+  io::json::object configuration = out.configuration();
+  configuration.insert(configuration.end(), more.configuration.begin(), more.configuration.end());
+  std::vector<std::string> names{"config.json", "model.safetensors"};
+  for (added_file const& file : more.files) names.push_back(file.name);
+  io::write_folder_atomically(folder, names, [&](std::string const& partial) {
+    io::write_atomically(partial + "/config.json", io::to_text(std::move(configuration), 2) + "\n");
+    io::write_safetensors(partial + "/model.safetensors", out.tensors(), {{"format", "pt"}});
+    for (added_file const& file : more.files) file.write(partial + "/" + file.name);
+  });
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
