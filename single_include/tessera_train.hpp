@@ -29061,6 +29061,24 @@ template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
     throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
 }
 
+/// Calls visit(value, row, col) for the stored values of a tensor that are no overhang, in the order of
+/// memory; `value` points to the bytes of one. Of a vector, the column is 0.
+///   begin   of its values, or of as many others of `bytes` bytes each
+template <class Byte, class Visit>
+void for_each_value(any_tensor const& of, Byte* begin, std::size_t bytes, Visit&& visit) {
+  if (!of.is_matrix()) {
+    for (std::int64_t i = 0; i < of.size(); ++i) visit(begin + std::size_t(i) * bytes, i, std::int64_t(0));
+    return;
+  }
+  const std::int64_t height = of.block_rows(), width = of.block_cols();
+  of.pattern().for_each([&](int block_row, int block_col, std::int64_t slot) {
+    const std::int64_t row = block_row * height, col = block_col * width;
+    for (std::int64_t r = 0; r < std::min(height, of.rows() - row); ++r)
+      for (std::int64_t c = 0; c < std::min(width, of.cols() - col); ++c)
+        visit(begin + std::size_t(slot * height * width + r * width + c) * bytes, row + r, col + c);
+  });
+}
+
 #ifdef TESSERA_BODY
 
 TESSERA_BODY std::vector<double> any_tensor::values() const {
@@ -40996,6 +41014,91 @@ TESSERA_BODY std::string arithmetic_of_model(nn::parameter_list const& parameter
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/change_blocks.hpp
+#ifndef TESSERA_SINGLE_TRAIN_CHANGE_BLOCKS
+#define TESSERA_SINGLE_TRAIN_CHANGE_BLOCKS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Gives a model the parameters and frozen tensors of another one, whose blocks have other sizes: a matrix
+/// then has each block that holds a stored value of the other matrix, and zeros where that has none, so that
+/// both models have equal results. Tensors that follow from parameters are to be refreshed. Throws
+/// shape_error, with the name of the first tensor that differs in anything but its blocks, and for blocks of
+/// which neither height divides the other, or neither width; before anything is changed.
+void change_blocks(nn::parameter_list const& from, nn::mutable_parameter_list to);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY void require_same_but_blocks(std::vector<std::string> const& names,
+                                                       std::vector<std::string> const& others) {
+  if (names != others)
+    throw shape_error(message("[change_blocks] the models have ", names.size(), " and ", others.size(),
+                              " tensors, or these have other names"));
+}
+
+TESSERA_COLD TESSERA_BODY void require_same_but_blocks(std::string const& name, any_tensor const& from,
+                                                       any_tensor const& to) {
+  if (from.rows() != to.rows() || from.cols() != to.cols() || &from.element() != &to.element())
+    throw shape_error(message("[change_blocks] ", name, " is ", from.rows(), " x ", from.cols(), " of ",
+                              from.element().name, ", and in the other model ", to.rows(), " x ", to.cols(),
+                              " of ", to.element().name));
+}
+
+TESSERA_COLD TESSERA_BODY pattern pattern_for(any_tensor const& from, any_tensor const& to) {
+  if (!to.is_matrix()) return {};
+  return reblocked(from.pattern(), int(from.rows()), int(from.cols()),
+                   {from.block_rows(), from.block_cols()}, {to.block_rows(), to.block_cols()});
+}
+
+TESSERA_COLD TESSERA_BODY void copy_values(any_tensor const& from, any_tensor& to, pattern const& stored) {
+  if (to.is_matrix()) to.reset(stored);
+  const std::size_t bytes = from.element().bytes;
+  std::vector<std::byte> rows(std::size_t(from.rows() * from.cols()) * bytes);
+  const auto place = [&](std::int64_t row, std::int64_t col) {
+    return rows.data() + std::size_t(row * from.cols() + col) * bytes;
+  };
+  for_each_value(from, from.data(), bytes, [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+    std::memcpy(place(row, col), value, bytes);
+  });
+  for_each_value(to, to.data(), bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
+    std::memcpy(value, place(row, col), bytes);
+  });
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void change_blocks(nn::parameter_list const& from, nn::mutable_parameter_list to) {
+  const std::vector<std::string> names = from.names(), frozen = from.frozen_names();
+  detail::require_same_but_blocks(names, to.names());
+  detail::require_same_but_blocks(frozen, to.frozen_names());
+  std::vector<pattern> patterns, of_frozen;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    detail::require_same_but_blocks(names[i], from[i].tensor, to[i].tensor);
+    patterns.push_back(detail::pattern_for(from[i].tensor, to[i].tensor));
+  }
+  for (std::size_t i = 0; i < frozen.size(); ++i) {
+    detail::require_same_but_blocks(frozen[i], from.frozen()[i].tensor, to.frozen()[i].tensor);
+    of_frozen.push_back(detail::pattern_for(from.frozen()[i].tensor, to.frozen()[i].tensor));
+  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    detail::copy_values(from[i].tensor, to[i].tensor, patterns[i]);
+  for (std::size_t i = 0; i < frozen.size(); ++i)
+    detail::copy_values(from.frozen()[i].tensor, to.frozen()[i].tensor, of_frozen[i]);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/checkpoint_tensors.hpp
 #ifndef TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
 #define TESSERA_SINGLE_TRAIN_CHECKPOINT_TENSORS
@@ -42895,7 +42998,8 @@ inline constexpr loss_fit besiroglu_fit{1.8172, 482.01, 0.3478, 2085.43, 0.3658}
 #include <string>
 #include <vector>
 
-// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and writing.
+// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and
+// writing.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
@@ -42934,24 +43038,6 @@ class tensors_by_name {
   nn::parameter_list const& list_;
   std::vector<std::string> names_, frozen_;
 };
-
-/// Calls visit(value, row, col) for the stored values of a tensor that are no overhang, in the order of
-/// memory. Of a vector, the column is 0.
-///   begin   of as many bytes for each value as `bytes` says
-template <class Byte, class Visit>
-void for_each_value(any_tensor const& of, Byte* begin, std::size_t bytes, Visit&& visit) {
-  if (!of.is_matrix()) {
-    for (std::int64_t i = 0; i < of.size(); ++i) visit(begin + std::size_t(i) * bytes, i, std::int64_t(0));
-    return;
-  }
-  const std::int64_t height = of.block_rows(), width = of.block_cols();
-  of.pattern().for_each([&](int block_row, int block_col, std::int64_t slot) {
-    const std::int64_t row = block_row * height, col = block_col * width;
-    for (std::int64_t r = 0; r < std::min(height, of.rows() - row); ++r)
-      for (std::int64_t c = 0; c < std::min(width, of.cols() - col); ++c)
-        visit(begin + std::size_t(slot * height * width + r * width + c) * bytes, row + r, col + c);
-  });
-}
 
 #ifdef TESSERA_BODY
 
@@ -43002,7 +43088,8 @@ TESSERA_BODY void tell_bert(nn::transformer_config const& c, tensor_teller const
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = message("block.", i, "."), at = message("bert.encoder.layer.", i, ".");
     const std::string self = at + "attention.self.";
-    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden);
+    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden,
+                c.hidden);
     tell.linear(ours + "attention.out", {at + "attention.output.dense"}, c.hidden, c.hidden);
     tell.norm(ours + "norm1", at + "attention.output.LayerNorm", c.hidden);
     tell.linear(ours + "mlp.up", {at + "intermediate.dense"}, c.inner(), c.hidden);
@@ -44997,9 +45084,7 @@ class outgoing_hugging_face {
   std::span<io::safetensor const> tensors() const { return written_; }
 
  private:
-  hugging_face_model family() const {
-    return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2;
-  }
+  hugging_face_model family() const { return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2; }
   char const* class_name() const {
     return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
   }
@@ -46472,6 +46557,85 @@ TESSERA_BODY std::vector<double> values_to_restore::before(std::size_t i) const 
 }
 
 }  // namespace detail
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/sparsity/scores/wanda.hpp
+#ifndef TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_WANDA
+#define TESSERA_SINGLE_TRAIN_SPARSITY_SCORES_WANDA
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+// Pruning of a trained model by its weights and their inputs: Wanda (Sun et al. 2024, arXiv 2306.11695).
+//
+//   train::input_squares seen(model);
+//   nn::any_pass p{ctx, nn::purpose::evaluation};
+//   p.layer_inputs = {seen, nn::parameter_list(model)};
+//   … forwards of a few texts with p …
+//   train::prune(model, 0.5, train::wanda_scores(model, seen), train::pruning_scope::each_matrix);
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// An observer of inputs that sums, for each input feature of each weight, the squares over all tokens that
+/// it sees.
+class input_squares {
+ public:
+  explicit input_squares(nn::parameter_list const& model) : of_(model.size()) {}
+
+  template <element T> void operator()(context& ctx, std::size_t number, panel_matrix<T> const& x) {
+    feature_vector<accumulator_t<T>> sums(x.features());
+    run(ctx, sums = sum_tokens(x * x));
+    add(number, std::vector<double>(sums.begin(), sums.end()));
+  }
+  /// Of the input features of a weight, by its number; empty if it saw none.
+  std::vector<double> const& of(std::size_t number) const { return of_.at(number); }
+
+ private:
+  void add(std::size_t number, std::vector<double> const& squares);
+
+  std::vector<std::vector<double>> of_;
+};
+
+/// Scores of Wanda: the mean over each stored block of |w| ‖x‖, where ‖x‖ is the norm, over the tokens seen,
+/// of the input feature that a weight multiplies. The paper compares single weights within a row; blocks
+/// compete within their matrix by pruning_scope::each_matrix.
+///   Throws option_error for a weight whose inputs were not seen.
+std::vector<double> wanda_scores(nn::parameter_list const& model, input_squares const& seen);
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void input_squares::add(std::size_t number, std::vector<double> const& squares) {
+  std::vector<double>& all = of_.at(number);
+  if (all.empty()) all.resize(squares.size());
+  for (std::size_t i = 0; i < squares.size(); ++i) all[i] += squares[i];
+}
+
+TESSERA_BODY std::vector<double> wanda_scores(nn::parameter_list const& model, input_squares const& seen) {
+  std::vector<double> scores;
+  for (const auto [i, number] : evolving_weights(model, true)) {
+    any_tensor const& w = model[i].tensor;
+    std::vector<double> norms = seen.of(i);
+    if (norms.empty())
+      throw option_error(message("[wanda_scores] no input of ", model.name(i),
+                                 " was seen: give passes the observer, p.layer_inputs = {seen, model}"));
+    for (double& norm : norms) norm = std::sqrt(norm);
+    const std::int64_t width = w.block_cols(), elements = w.block_elements();
+    norms.resize(std::size_t(std::int64_t{w.pattern().block_cols()} * width));  // 0 of an overhang
+    const std::vector<double> values = w.values();
+    w.pattern().for_each([&](int, int col, std::int64_t slot) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < elements; ++k)
+        sum += std::abs(values[std::size_t(slot * elements + k)]) * norms[std::size_t(col * width + k % width)];
+      scores.push_back(sum / double(elements));
+    });
+  }
+  return scores;
+}
 
 #endif
 

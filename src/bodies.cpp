@@ -55,6 +55,7 @@
 #include <tessera/tokenizers/unicode.hpp>
 #include <tessera/tokenizers/wordpiece.hpp>
 #include <tessera/train/architecture.hpp>
+#include <tessera/train/change_blocks.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/clipping.hpp>
 #include <tessera/train/hugging_face.hpp>
@@ -86,6 +87,7 @@
 #include <tessera/train/sparsity/scores/lottery_ticket.hpp>
 #include <tessera/train/sparsity/scores/prune.hpp>
 #include <tessera/train/sparsity/scores/saliency.hpp>
+#include <tessera/train/sparsity/scores/wanda.hpp>
 #include <tessera/train/sparsity/watching/connectivity.hpp>
 #include <tessera/train/sparsity/watching/layer_table.hpp>
 #include <tessera/train/sparsity/watching/model_patterns.hpp>

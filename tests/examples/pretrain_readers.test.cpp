@@ -154,7 +154,7 @@ TEST_CASE("freeze: a folder of Hugging Face has weights, shape and tokenizer, an
   has("hf-b/config.json", "\"pad_token_id\"");
   has("hf-b/vocab.txt", "[MASK]\n");
   has("hf-b/tokenizer_config.json", "\"do_lower_case\": true");
-  REQUIRE(shell(here.pretrain("c", "--level bpe --vocabulary 300 --precision float8")).code == 0);
+  REQUIRE(shell(here.pretrain("c", "--level bpe --vocabulary 300 --only dense --precision float8")).code == 0);
   CHECK(frozen("c").code == 0);
   has("hf-c/merges.txt", "#version");
   has("hf-c/config.json", "\"eos_token_id\"");
@@ -164,6 +164,37 @@ TEST_CASE("freeze: a folder of Hugging Face has weights, shape and tokenizer, an
   CHECK(contains(frozen("e"), "the model has block.0.attention_scale"));
   CHECK_FALSE(std::filesystem::exists(here.in("hf-e")));
   CHECK(contains(shell(FREEZE " --format onnx --checkpoint x --out y"), "--format"));
+}
+
+TEST_CASE("freeze: a trained model is pruned, the loss of each weight is told, and a run goes on with it") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("a", "--only dense --hidden 64")).code == 0);
+  const std::string freeze = FREEZE " --checkpoint " + here.in("runs/a") + " ";
+  const outcome wanda =
+      shell(freeze + "--density 0.5 --by wanda --block 4 --calibration 500 --out " + here.in("pruned"));
+  INFO(wanda.output);
+  CHECK(wanda.code == 0);
+  CHECK(contains(wanda, "block.0.mlp.up.weight              1024 > 512  "));
+  CHECK(contains(wanda, "all of them"));
+  CHECK(shell(GENERATE " --checkpoint " + here.in("pruned")).code == 0);
+  const outcome recovered = shell(PRETRAIN " --from " + here.in("pruned") +
+                                  " --static --steps 3 --name b --out " + here.in("runs"));
+  INFO(recovered.output);
+  CHECK(recovered.code == 0);
+  const auto refused = [&](std::string const& options, std::string const& part) {
+    const outcome result = shell(freeze + options + " --out " + here.in("x"));
+    INFO(result.output);
+    CHECK(result.code == 2);
+    CHECK(contains(result, part));
+    CHECK_FALSE(std::filesystem::exists(here.in("x")));
+  };
+  refused("--by wanda", "[--by] has no meaning without --density");
+  refused("--density 0.5 --calibration 9", "[--calibration] has no meaning with --by magnitude");
+  refused("--density 0", "[--density]");
+  refused("--density 0.9999", "leaves all blocks that the model stores");
+  refused("--density 0.5 --block 5", "[--block]");
+  put(here.in("other.txt"), "another text, of which it knows the symbols no more");
+  refused("--density 0.5 --text " + here.in("other.txt"), "[");
 }
 
 TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistakes are named") {

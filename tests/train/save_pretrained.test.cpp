@@ -92,7 +92,8 @@ TEST_CASE_TEMPLATE("save_pretrained: a sparse model of any element is read again
     CHECK(values == values_again);
     CHECK(sum == doctest::Approx(sum_again).epsilon(1e-12));
   }
-  auto const &w = model.blocks.layers[1].attention.qkv.weight, &dense = again.blocks.layers[1].attention.qkv.weight;
+  auto const &w = model.blocks.layers[1].attention.qkv.weight,
+             &dense = again.blocks.layers[1].attention.qkv.weight;
   CHECK_FALSE(w.pattern().is_dense());
   bool same = true;
   for (std::int64_t row = 0; row < w.rows(); ++row)
@@ -134,12 +135,14 @@ TEST_CASE("save_pretrained: what GPT-2 and BERT do not have is refused by name, 
   has(says(gpt2(c, 1)), "the model has block.0.norm1.absent, and GPT2LMHeadModel has not");
   c = small_shape();
   using gated = nn::gpt<float, block_shape<4>,
-                        nn::transformer_block<float, block_shape<4>, nn::norm_order::pre, nn::layer_norm<float>,
-                                              nn::gated_mlp<float, block_shape<4>>>>;
+                        nn::transformer_block<float, block_shape<4>, nn::norm_order::pre,
+                                              nn::layer_norm<float>, nn::gated_mlp<float, block_shape<4>>>>;
   has(says(gated(c, 1)), "block.0.mlp.gate.weight, and GPT2LMHeadModel has not");
-  using post = nn::gpt<float, block_shape<4>, nn::transformer_block<float, block_shape<4>, nn::norm_order::post>>;
+  using post =
+      nn::gpt<float, block_shape<4>, nn::transformer_block<float, block_shape<4>, nn::norm_order::post>>;
   has(says(post(c, 1)), "block.0.order is 1, but in GPT2LMHeadModel it is 0");
-  using adapted = nn::gpt<float, block_shape<4>, nn::transformer_block_of<lora_layer::lora<float, block_shape<4>>>>;
+  using adapted =
+      nn::gpt<float, block_shape<4>, nn::transformer_block_of<lora_layer::lora<float, block_shape<4>>>>;
   has(says(adapted(c, 1)), "the model has block.0.attention.qkv.");
   gpt2 uneven(c, 1);
   uneven.blocks.layers[1].norm2.epsilon = 0.5;
@@ -152,9 +155,10 @@ TEST_CASE("save_pretrained: what GPT-2 and BERT do not have is refused by name, 
   std::filesystem::create_directory(taken);
   put(taken + "/other", "x");
   has(error_of<io_error>([&] { train::save_pretrained(taken, gpt2(c, 1)); }), "it holds other, but only");
-  CHECK_THROWS_AS(train::save_pretrained(scratch / "failing", gpt2(c, 1),
-                                         {{}, {{"vocab.txt", [](std::string const&) { throw io_error("full"); }}}}),
-                  io_error);
+  CHECK_THROWS_AS(
+      train::save_pretrained(scratch / "failing", gpt2(c, 1),
+                             {{}, {{"vocab.txt", [](std::string const&) { throw io_error("full"); }}}}),
+      io_error);
   CHECK_FALSE(std::filesystem::exists(scratch / "failing"));
 }
 

@@ -14,6 +14,7 @@
 #include "../common/options_help.hpp"
 #include "disk_room.hpp"
 #include "hugging_face_folder.hpp"
+#include "prune_trained.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
 
@@ -24,7 +25,8 @@ using namespace programs;
 /// Bytes of the files in a folder.
 std::string bytes_of(std::string const& folder) {
   double bytes = 0;
-  for (auto const& file : std::filesystem::directory_iterator(folder)) bytes += double(file.file_size());
+  for (auto const& file : std::filesystem::recursive_directory_iterator(folder))
+    if (file.is_regular_file()) bytes += double(file.file_size());
   return quantity(bytes) + "B";
 }
 
@@ -43,18 +45,23 @@ int command(string_list const& arguments) {
     return 0;
   }
   if (std::filesystem::exists(s.out)) refuse("--out", s.out + " exists already; choose another name");
-  tessera::context ctx(1);
+  check_threads(s.threads, tessera::exec::available_threads());
+  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const std::string from = find_checkpoint(s.checkpoint);
   trained_model trained = read_trained(from, ctx, s.weights);
   const bool dense = s.format == "hf";
   require_room(s.out, weight_bytes(trained, dense), "the weights need");
+  if (s.density < 1) prune_trained(s, trained, from);
   if (dense) {
     write_hugging_face(s.out, trained);
   } else {
     trained.record.history = {};  // only a training goes on with it
     tessera::io::json kept = to_json(trained.origin);
     kept["record"] = to_json(trained.record);
-    trained.network.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+    if (s.density < 1)
+      write_run(s.out, trained, std::move(kept));
+    else
+      trained.network.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
   }
   std::printf("%s: %s, of a checkpoint of %s\n", tessera::io::printable(s.out).c_str(),
               bytes_of(s.out).c_str(), bytes_of(from).c_str());

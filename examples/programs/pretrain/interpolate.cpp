@@ -76,19 +76,6 @@ void require_one_kind(line_end const& a, line_end const& b) {
     refuse("--checkpoint", b.folder + " was shown the text by another " + differs + " than " + a.folder);
 }
 
-/// The validation text of both.
-token_text read_text(interpolation_settings const& s, line_end const& end) {
-  settings of = end.trained.origin.asked;
-  if (!s.text.empty()) of.text = s.text;
-  token_text text = tokenize(corpus_of(of), end.trained.origin.symbols, of.context, objective_of(of),
-                             of.next_sentence ? 2 : 0);
-  if (text.hash != end.trained.origin.text_hash)
-    refuse("--text", (of.text.empty() ? std::string("the project's sources are")
-                                      : of.text[0] + (of.text.size() > 1 ? " and the others are" : " is")) +
-                         " not the text of " + end.folder + " any more; give it as it was");
-  return text;
-}
-
 /// The losses at evenly spaced points of a line.
 struct line {
   std::vector<double> alpha, loss;
@@ -167,7 +154,7 @@ int command(string_list const& arguments) {
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const line_end a = read_end(s.checkpoint[0], ctx), b = read_end(s.checkpoint[1], ctx);
   require_one_kind(a, b);
-  const token_text text = read_text(s, a);
+  const token_text text = text_of_run(s.text, a.trained.origin, a.folder);
   std::printf("Losses in nats per %s, of the whole validation text%s.\n\n%8s  loss\n",
               unit_of_loss(a.trained.origin.asked).c_str(),
               a.masters ? "; masters are mixed, and then rounded" : "", "alpha");

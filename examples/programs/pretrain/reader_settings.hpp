@@ -66,6 +66,10 @@ inline option_table<filling_settings> const& filling_table() {
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
   std::string checkpoint, weights = "last", format = "tessera", out;
+  double density = 1;
+  std::string by = "magnitude";
+  int block = 0, calibration = 16384, threads = 0;
+  string_list text;
   bool help = false;
 };
 
@@ -79,6 +83,19 @@ inline option_table<freezing_settings> const& freezing_table() {
         {"format", &s::format, "tessera|hf",
          "of the folder: generate and fill_mask take tessera's as a --checkpoint; from_pretrained of "
          "transformers takes hf, with zeros for absent blocks, and its tokenizer"},
+        {"density", &s::density, "(0, 1]",
+         "prune each weight to this share of its blocks first; prints the loss before and after, and writes "
+         "a "
+         "run that pretrain --from goes on with"},
+        {"by", &s::by, "magnitude|wanda",
+         "which blocks are pruned: of least mean magnitude, or of least magnitude times the norm of the "
+         "inputs "
+         "(Sun et al. 2024)"},
+        {"block", &s::block, "0|1|4|8|16",
+         "rows and columns of the blocks of the pruned model; 0: as they are"},
+        {"text", &s::text, "FILE", "the text of the run, where it is now; without, where it was"},
+        {"calibration", &s::calibration, "[1, 2e9]", "tokens of the training text whose inputs wanda sees"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
         {"out", &s::out, "DIR", "folder to write"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;
@@ -166,9 +183,15 @@ inline filling_settings new_filling_settings(string_list const& arguments) {
 /// The settings of the program that freezes a model.
 inline freezing_settings new_freezing_settings(string_list const& arguments) {
   freezing_settings s;
-  assign(freezing_table(), s, read_arguments(freezing_table(), arguments));
+  const auto given = read_arguments(freezing_table(), arguments);
+  assign(freezing_table(), s, given);
   if (s.help) return s;
   require_checkpoint(s.checkpoint);
+  for (const char* name : {"by", "block", "text", "calibration"})
+    if (s.density == 1 && is_said(given, name))
+      refuse("--" + std::string(name), "has no meaning without --density below 1, which prunes");
+  if (s.by != "wanda" && is_said(given, "calibration"))
+    refuse("--calibration", "has no meaning with --by " + s.by + "; say --by wanda");
   require_said("out", s.out, "the folder to write");
   return s;
 }

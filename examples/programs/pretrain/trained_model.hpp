@@ -85,4 +85,20 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   return read;
 }
 
+/// The text of a run, tokenised by its vocabulary. Throws option_error if it is not the text that the run
+/// saw.
+///   given    where it is now, or nothing: where it was
+///   folder   of the run, for the error
+inline token_text text_of_run(string_list const& given, run_origin const& origin, std::string const& folder) {
+  settings of = origin.asked;
+  if (!given.empty()) of.text = given;
+  token_text text =
+      tokenize(corpus_of(of), origin.symbols, of.context, objective_of(of), of.next_sentence ? 2 : 0);
+  if (text.hash != origin.text_hash)
+    refuse("--text", (of.text.empty() ? std::string("the project's sources are")
+                                      : of.text[0] + (of.text.size() > 1 ? " and the others are" : " is")) +
+                         " not the text of " + folder + " any more; give it as it was");
+  return text;
+}
+
 }  // namespace pretrain

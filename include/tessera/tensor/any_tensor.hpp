@@ -252,6 +252,24 @@ template <class Visit> void visit_values(any_tensor const& of, Visit&& visit) {
     throw option_error(message("[visit_values] no statement computes with values of ", of.element().name));
 }
 
+/// Calls visit(value, row, col) for the stored values of a tensor that are no overhang, in the order of
+/// memory; `value` points to the bytes of one. Of a vector, the column is 0.
+///   begin   of its values, or of as many others of `bytes` bytes each
+template <class Byte, class Visit>
+void for_each_value(any_tensor const& of, Byte* begin, std::size_t bytes, Visit&& visit) {
+  if (!of.is_matrix()) {
+    for (std::int64_t i = 0; i < of.size(); ++i) visit(begin + std::size_t(i) * bytes, i, std::int64_t(0));
+    return;
+  }
+  const std::int64_t height = of.block_rows(), width = of.block_cols();
+  of.pattern().for_each([&](int block_row, int block_col, std::int64_t slot) {
+    const std::int64_t row = block_row * height, col = block_col * width;
+    for (std::int64_t r = 0; r < std::min(height, of.rows() - row); ++r)
+      for (std::int64_t c = 0; c < std::min(width, of.cols() - col); ++c)
+        visit(begin + std::size_t(slot * height * width + r * width + c) * bytes, row + r, col + c);
+  });
+}
+
 #ifdef TESSERA_BODY
 
 TESSERA_BODY std::vector<double> any_tensor::values() const {

@@ -15,7 +15,8 @@
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 
-// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and writing.
+// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and
+// writing.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
@@ -54,24 +55,6 @@ class tensors_by_name {
   nn::parameter_list const& list_;
   std::vector<std::string> names_, frozen_;
 };
-
-/// Calls visit(value, row, col) for the stored values of a tensor that are no overhang, in the order of
-/// memory. Of a vector, the column is 0.
-///   begin   of as many bytes for each value as `bytes` says
-template <class Byte, class Visit>
-void for_each_value(any_tensor const& of, Byte* begin, std::size_t bytes, Visit&& visit) {
-  if (!of.is_matrix()) {
-    for (std::int64_t i = 0; i < of.size(); ++i) visit(begin + std::size_t(i) * bytes, i, std::int64_t(0));
-    return;
-  }
-  const std::int64_t height = of.block_rows(), width = of.block_cols();
-  of.pattern().for_each([&](int block_row, int block_col, std::int64_t slot) {
-    const std::int64_t row = block_row * height, col = block_col * width;
-    for (std::int64_t r = 0; r < std::min(height, of.rows() - row); ++r)
-      for (std::int64_t c = 0; c < std::min(width, of.cols() - col); ++c)
-        visit(begin + std::size_t(slot * height * width + r * width + c) * bytes, row + r, col + c);
-  });
-}
 
 #ifdef TESSERA_BODY
 
@@ -122,7 +105,8 @@ TESSERA_BODY void tell_bert(nn::transformer_config const& c, tensor_teller const
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = message("block.", i, "."), at = message("bert.encoder.layer.", i, ".");
     const std::string self = at + "attention.self.";
-    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden, c.hidden);
+    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden,
+                c.hidden);
     tell.linear(ours + "attention.out", {at + "attention.output.dense"}, c.hidden, c.hidden);
     tell.norm(ours + "norm1", at + "attention.output.LayerNorm", c.hidden);
     tell.linear(ours + "mlp.up", {at + "intermediate.dense"}, c.inner(), c.hidden);

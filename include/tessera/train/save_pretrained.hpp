@@ -108,9 +108,7 @@ class outgoing_hugging_face {
   std::span<io::safetensor const> tensors() const { return written_; }
 
  private:
-  hugging_face_model family() const {
-    return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2;
-  }
+  hugging_face_model family() const { return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2; }
   char const* class_name() const {
     return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
   }
