@@ -38948,7 +38948,11 @@ struct update {
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-void require_setting(const char* name, double value, bool in_range, const char* range);
+void require_setting(std::string const& name, double value, bool in_range, const char* range);
+/// The same of the settings that all forms of Adam have.
+///   name   of the optimizer
+void require_adam_settings(std::string const& name, double beta1, double beta2, double epsilon,
+                           double weight_decay);
 
 /// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
 struct rounding_statement {
@@ -39209,9 +39213,17 @@ void set_elements(optimizer_state& state, std::string const& name, nn::parameter
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
+TESSERA_COLD TESSERA_BODY void require_setting(std::string const& name, double value, bool in_range,
                                                const char* range) {
   if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
+}
+
+TESSERA_COLD TESSERA_BODY void require_adam_settings(std::string const& name, double beta1, double beta2,
+                                                     double epsilon, double weight_decay) {
+  require_setting(name + ".beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+  require_setting(name + ".beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+  require_setting(name + ".epsilon", epsilon, epsilon > 0, "positive");
+  require_setting(name + ".weight_decay", weight_decay, weight_decay >= 0, "at least 0");
 }
 
 TESSERA_COLD TESSERA_BODY void restart(optimizer_state& state, nn::parameter_list const& model) {
@@ -41054,8 +41066,8 @@ TESSERA_COLD TESSERA_BODY void require_same_but_blocks(std::string const& name, 
 
 TESSERA_COLD TESSERA_BODY pattern pattern_for(any_tensor const& from, any_tensor const& to) {
   if (!to.is_matrix()) return {};
-  return reblocked(from.pattern(), int(from.rows()), int(from.cols()),
-                   {from.block_rows(), from.block_cols()}, {to.block_rows(), to.block_cols()});
+  return reblocked(from.pattern(), int(from.rows()), int(from.cols()), {from.block_rows(), from.block_cols()},
+                   {to.block_rows(), to.block_cols()});
 }
 
 TESSERA_COLD TESSERA_BODY void copy_values(any_tensor const& from, any_tensor& to, pattern const& stored) {
@@ -43844,12 +43856,7 @@ struct adam_mini {
     each.setting("epsilon", of.epsilon...);
     each.setting("weight_decay", of.weight_decay...);
   }
-  void check() const {
-    require_setting("adam_mini.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adam_mini.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adam_mini.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adam_mini.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
-  }
+  void check() const { require_adam_settings("adam_mini", beta1, beta2, epsilon, weight_decay); }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
     const terms<T> all(*this, now, of);
@@ -44010,10 +44017,7 @@ struct adamw {
     each.setting("newborn_warmup", of.newborn_warmup...);
   }
   void check() const {
-    require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adamw.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("adamw", beta1, beta2, epsilon, weight_decay);
     require_setting("adamw.newborn_warmup", newborn_warmup, newborn_warmup >= 0, "at least 0");
   }
 
@@ -44116,12 +44120,7 @@ struct adamw_8_bits {
     each.setting("epsilon", of.epsilon...);
     each.setting("weight_decay", of.weight_decay...);
   }
-  void check() const {
-    require_setting("adamw_8_bits.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adamw_8_bits.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adamw_8_bits.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adamw_8_bits.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
-  }
+  void check() const { require_adam_settings("adamw_8_bits", beta1, beta2, epsilon, weight_decay); }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
     if (!is_quantised(of.parameter.tensor))
@@ -44330,10 +44329,7 @@ struct lamb {
     each.setting("bias_correction", of.bias_correction...);
   }
   void check() const {
-    require_setting("lamb.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("lamb.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("lamb.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("lamb.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("lamb", beta1, beta2, epsilon, weight_decay);
     require_setting("lamb.greatest_norm", greatest_norm, greatest_norm > 0, "positive");
   }
 
@@ -44476,9 +44472,7 @@ struct schedule_free_adamw {
   }
   void check() const {
     require_setting("schedule_free_adamw.beta1", beta1, beta1 > 0 && beta1 < 1, "in (0, 1)");
-    require_setting("schedule_free_adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("schedule_free_adamw.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("schedule_free_adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("schedule_free_adamw", beta1, beta2, epsilon, weight_decay);
   }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
@@ -46630,7 +46624,8 @@ TESSERA_BODY std::vector<double> wanda_scores(nn::parameter_list const& model, i
     w.pattern().for_each([&](int, int col, std::int64_t slot) {
       double sum = 0;
       for (std::int64_t k = 0; k < elements; ++k)
-        sum += std::abs(values[std::size_t(slot * elements + k)]) * norms[std::size_t(col * width + k % width)];
+        sum +=
+            std::abs(values[std::size_t(slot * elements + k)]) * norms[std::size_t(col * width + k % width)];
       scores.push_back(sum / double(elements));
     });
   }

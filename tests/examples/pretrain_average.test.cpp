@@ -69,6 +69,8 @@ TEST_CASE("pretrain: the average of the weights is evaluated and saved, and the 
   refused(here.generate("plain", "--weights average"), "pretrain --average makes one");
   refused(here.pretrain("no", "--average-keep 3"), "[--average-keep] has no meaning with --average none");
   refused(here.pretrain("no", "--average ema --average-keep 3"), "has no meaning with --average ema");
+  refused(here.pretrain("no", "--average ema --average-patterns union --static"),
+          "[--average-patterns] has no meaning with patterns that stay");
   refused(here.pretrain("no", "--average lawa --average-decay 0.5"), "has no meaning with --average lawa");
 }
 

@@ -154,7 +154,8 @@ TEST_CASE("freeze: a folder of Hugging Face has weights, shape and tokenizer, an
   has("hf-b/config.json", "\"pad_token_id\"");
   has("hf-b/vocab.txt", "[MASK]\n");
   has("hf-b/tokenizer_config.json", "\"do_lower_case\": true");
-  REQUIRE(shell(here.pretrain("c", "--level bpe --vocabulary 300 --only dense --precision float8")).code == 0);
+  REQUIRE(shell(here.pretrain("c", "--level bpe --vocabulary 300 --only dense --precision float8")).code ==
+          0);
   CHECK(frozen("c").code == 0);
   has("hf-c/merges.txt", "#version");
   has("hf-c/config.json", "\"eos_token_id\"");

@@ -224,6 +224,7 @@ inline void require_meaning(settings const& s, std::vector<given_option> const& 
     refuse("--average-every", tessera::message(s.average_every, " steps are more than the ", s.steps,
                                                " of the run, so that nothing would be averaged; say less"));
   const bool evolves = s.only != "dense" && s.density < 1 && !s.static_pattern && s.updates > 0;
+  if (!evolves) refuse_if_said("average-patterns", "patterns that stay", "leave it out");
   if (evolves && s.grace > 0 && s.grace >= s.updates)
     refuse("--grace", tessera::message(s.grace, " updates of the pattern outlast the run, which has ",
                                        s.updates, "; say less"));

@@ -57,8 +57,9 @@ inline std::vector<double> block_scores(freezing_settings const& s, trained_mode
   nn::any_pass pass{trained.network.ctx, nn::purpose::evaluation};
   pass.layer_inputs = {seen, list};
   std::fprintf(stderr, "inputs of %zu tokens of the training text\n", calibration.tokens());
-  calibration.show(asked.batch, [] { return false; },
-                   [&](batch const& shown) { trained.network.network->forward(shown, pass); });
+  calibration.show(
+      asked.batch, [] { return false; },
+      [&](batch const& shown) { trained.network.network->forward(shown, pass); });
   return train::wanda_scores(list, seen);
 }
 
@@ -78,9 +79,9 @@ inline std::int64_t blocks_in(std::vector<tessera::pattern> const& all) {
 /// Prunes a trained model, and prints the loss before and after, also of each weight pruned alone.
 ///   folder   the checkpoint that it comes from
 inline void prune_trained(freezing_settings const& s, trained_model& trained, std::string const& folder) {
-  const int block = s.block > 0                           ? s.block
+  const int block = s.block > 0                          ? s.block
                     : trained.record.variant == "sparse" ? trained.origin.asked.block
-                                                          : 16;
+                                                         : 16;
   const token_text text = text_of_run(s.text, trained.origin, folder);
   make_sparse(trained, block, s.density);
   settings const& asked = trained.origin.asked;
@@ -113,8 +114,9 @@ inline void prune_trained(freezing_settings const& s, trained_model& trained, st
                 padded(fixed(value, 4), 7, padding::before).c_str());
     std::fflush(stdout);
   };
-  std::printf("Losses in nats per %s, of %zu tokens of the validation text; of a weight, if it alone is pruned.\n\n",
-              unit_of_loss(asked).c_str(), sample.tokens());
+  std::printf(
+      "Losses in nats per %s, of %zu tokens of the validation text; of a weight, if it alone is pruned.\n\n",
+      unit_of_loss(asked).c_str(), sample.tokens());
   std::printf("%s           blocks     loss\n", padded("pruned by " + s.by, width).c_str());
   print("nothing", "", loss_before);
   for (std::size_t i = 0; i < list.size(); ++i) {

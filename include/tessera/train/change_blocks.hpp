@@ -44,8 +44,8 @@ TESSERA_COLD TESSERA_BODY void require_same_but_blocks(std::string const& name, 
 
 TESSERA_COLD TESSERA_BODY pattern pattern_for(any_tensor const& from, any_tensor const& to) {
   if (!to.is_matrix()) return {};
-  return reblocked(from.pattern(), int(from.rows()), int(from.cols()),
-                   {from.block_rows(), from.block_cols()}, {to.block_rows(), to.block_cols()});
+  return reblocked(from.pattern(), int(from.rows()), int(from.cols()), {from.block_rows(), from.block_cols()},
+                   {to.block_rows(), to.block_cols()});
 }
 
 TESSERA_COLD TESSERA_BODY void copy_values(any_tensor const& from, any_tensor& to, pattern const& stored) {

@@ -39,12 +39,7 @@ struct adam_mini {
     each.setting("epsilon", of.epsilon...);
     each.setting("weight_decay", of.weight_decay...);
   }
-  void check() const {
-    require_setting("adam_mini.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adam_mini.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adam_mini.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adam_mini.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
-  }
+  void check() const { require_adam_settings("adam_mini", beta1, beta2, epsilon, weight_decay); }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
     const terms<T> all(*this, now, of);

@@ -44,10 +44,7 @@ struct adamw {
     each.setting("newborn_warmup", of.newborn_warmup...);
   }
   void check() const {
-    require_setting("adamw.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adamw.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("adamw", beta1, beta2, epsilon, weight_decay);
     require_setting("adamw.newborn_warmup", newborn_warmup, newborn_warmup >= 0, "at least 0");
   }
 

@@ -71,12 +71,7 @@ struct adamw_8_bits {
     each.setting("epsilon", of.epsilon...);
     each.setting("weight_decay", of.weight_decay...);
   }
-  void check() const {
-    require_setting("adamw_8_bits.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("adamw_8_bits.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("adamw_8_bits.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("adamw_8_bits.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
-  }
+  void check() const { require_adam_settings("adamw_8_bits", beta1, beta2, epsilon, weight_decay); }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {
     if (!is_quantised(of.parameter.tensor))

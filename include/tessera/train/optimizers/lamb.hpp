@@ -37,10 +37,7 @@ struct lamb {
     each.setting("bias_correction", of.bias_correction...);
   }
   void check() const {
-    require_setting("lamb.beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-    require_setting("lamb.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("lamb.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("lamb.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("lamb", beta1, beta2, epsilon, weight_decay);
     require_setting("lamb.greatest_norm", greatest_norm, greatest_norm > 0, "positive");
   }
 

@@ -34,9 +34,7 @@ struct schedule_free_adamw {
   }
   void check() const {
     require_setting("schedule_free_adamw.beta1", beta1, beta1 > 0 && beta1 < 1, "in (0, 1)");
-    require_setting("schedule_free_adamw.beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-    require_setting("schedule_free_adamw.epsilon", epsilon, epsilon > 0, "positive");
-    require_setting("schedule_free_adamw.weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+    require_adam_settings("schedule_free_adamw", beta1, beta2, epsilon, weight_decay);
   }
 
   template <element T> void step(context& ctx, update const& now, parameter_values<T>& of) const {

@@ -51,7 +51,8 @@ struct reference {
   }
 };
 
-TEST_CASE_TEMPLATE("wanda: a block's score is the mean of |w| times the norm of its input", T, float, bfloat16) {
+TEST_CASE_TEMPLATE("wanda: a block's score is the mean of |w| times the norm of its input", T, float,
+                   bfloat16) {
   using model = nn::gpt<T, block_shape<8>>;  // of blocks that overhang
   nn::transformer_config c = shape();
   c.density = 0.7;

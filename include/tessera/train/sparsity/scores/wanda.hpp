@@ -75,7 +75,8 @@ TESSERA_BODY std::vector<double> wanda_scores(nn::parameter_list const& model, i
     w.pattern().for_each([&](int, int col, std::int64_t slot) {
       double sum = 0;
       for (std::int64_t k = 0; k < elements; ++k)
-        sum += std::abs(values[std::size_t(slot * elements + k)]) * norms[std::size_t(col * width + k % width)];
+        sum +=
+            std::abs(values[std::size_t(slot * elements + k)]) * norms[std::size_t(col * width + k % width)];
       scores.push_back(sum / double(elements));
     });
   }
