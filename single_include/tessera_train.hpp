@@ -38949,7 +38949,7 @@ struct update {
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
 void require_setting(std::string const& name, double value, bool in_range, const char* range);
-/// The same of the settings that all forms of Adam have.
+/// Throws option_error, with the name, unless the settings that all forms of Adam have are in their ranges.
 ///   name   of the optimizer
 void require_adam_settings(std::string const& name, double beta1, double beta2, double epsilon,
                            double weight_decay);
