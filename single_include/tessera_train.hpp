@@ -44909,7 +44909,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   from.expect("model_type", {"gpt2"}, "BERT is an nn::encoder, and nn::gpt2 is the model");
   from.expect_activation("activation_function",
                          names_of_activation<typename decltype(Layer::mlp)::activation>(), "gelu_new",
-                         "the activation of this model is");
+                         "the activation of this model (nn::gpt has gelu, nn::gpt2 gelu_new) is");
   for (char const* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
     from.expect(key, {false}, "nn::gpt has");
   for (char const* key : {"scale_attn_weights", "tie_word_embeddings"})
@@ -45042,7 +45042,7 @@ class outgoing_hugging_face {
     while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
     shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
     any_tensor const* const segments = tensors_.find("segment_embedding");
-    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 1;
+    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 2;
     shape_.next_sentence = tensors_.find("next_sentence.pooler.weight") != nullptr;
     settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
       take(name.text(), std::string(name.last()), each);

@@ -76,4 +76,5 @@ with tempfile.TemporaryDirectory() as scratch:
     check_decoder(here, "characters")
     check_decoder(here, "bytes", "--level", "byte", "--only", "sparse")
     check_decoder(here, "pieces", "--level", "bpe", "--vocabulary", "300")
+    check_decoder(here, "words of a decoder", "--level", "wordpiece", "--vocabulary", "300")
     check_encoder(here, "words", "--vocabulary", "300")

@@ -8,10 +8,12 @@
 #include <system_error>
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/folder.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
 
 #include "../common/format.hpp"
+#include "../common/options.hpp"
 
 // Room on the disk for checkpoints, which each program that writes some asks for before its work.
 
@@ -28,6 +30,16 @@ inline std::filesystem::path nearest_folder(std::filesystem::path folder) {
          folder.has_relative_path())
     folder = folder.parent_path();
   return folder;
+}
+
+/// Throws option_error if the folder of --out exists, io_error if it cannot be made: before the work rather
+/// than after.
+inline void require_new_folder(std::string const& asked) {
+  namespace fs = std::filesystem;
+  if (fs::exists(asked)) refuse("--out", asked + " exists already; choose another name");
+  const fs::path out = fs::absolute(asked), there = nearest_folder(out);
+  tessera::io::make_folder(asked);
+  for (fs::path made = out; made != there; made = made.parent_path()) fs::remove(made);
 }
 
 /// Throws io_error if there is less room than `bytes` where a folder lies, or will.

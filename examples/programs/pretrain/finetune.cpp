@@ -29,16 +29,6 @@ namespace pretrain { namespace {
 
 using namespace programs;
 
-/// Throws option_error if the folder exists, io_error if it cannot be made: before the work rather than
-/// after.
-void require_new_folder(std::string const& asked) {
-  if (std::filesystem::exists(asked)) refuse("--out", asked + " exists already; choose another name");
-  const std::filesystem::path out = std::filesystem::absolute(asked), there = nearest_folder(out);
-  tessera::io::make_folder(asked);
-  for (std::filesystem::path made = out; made != there; made = made.parent_path())
-    std::filesystem::remove(made);
-}
-
 /// Throws option_error if the model of a checkpoint cannot learn classes.
 void require_teachable(run_origin const& origin, std::string const& folder) {
   if (objective_of(origin.asked) != objective::masked_token || !origin.symbols.words())

@@ -2,6 +2,7 @@
 
 // Writes a trained model for inference: its weights and patterns alone, or as a folder of Hugging Face.
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -34,7 +35,8 @@ void write_hugging_face(std::string const& folder, trained_model const& trained)
   settings const& asked = trained.origin.asked;
   if (asked.model == "rnn") refuse("--format", "hf: transformers has no class for --model rnn");
   train::save_pretrained(folder, trained.network.network->layer(),
-                         tokenizer_files(trained.origin.symbols, asked.context));
+                         tokenizer_files(trained.origin.symbols, std::max(asked.positions, asked.context),
+                                         asked.model == "gpt"));
 }
 
 int command(string_list const& arguments) {
@@ -44,7 +46,7 @@ int command(string_list const& arguments) {
                 help_text(freezing_table()).c_str());
     return 0;
   }
-  if (std::filesystem::exists(s.out)) refuse("--out", s.out + " exists already; choose another name");
+  require_new_folder(s.out);
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const std::string from = find_checkpoint(s.checkpoint);

@@ -53,19 +53,67 @@ inline tessera::io::json symbol_tokenizer(vocabulary const& of) {
   return file;
 }
 
+/// tokenizer.json of BERT's pieces for a decoder: as BertTokenizer, but nothing stands before and behind a
+/// text.
+inline tessera::io::json decoder_tokenizer(tessera::tokenizers::wordpiece const& words) {
+  using tessera::io::json;
+  json::object numbers;
+  json::array specials;
+  for (token t = 0; t < words.size(); ++t) {
+    std::string const& piece = words.pieces()[std::size_t(t)];
+    numbers.push_back({piece, std::int64_t(t)});
+    if (words.is_special(t))
+      specials.push_back(json::object{{"id", std::int64_t(t)},
+                                      {"content", piece},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}});
+  }
+  return json::object{
+      {"version", "1.0"},
+      {"added_tokens", std::move(specials)},
+      {"normalizer", json::object{{"type", "BertNormalizer"},
+                                  {"clean_text", true},
+                                  {"handle_chinese_chars", true},
+                                  {"strip_accents", json()},
+                                  {"lowercase", words.letters() == tessera::tokenizers::letter_case::lower}}},
+      {"pre_tokenizer", json::object{{"type", "BertPreTokenizer"}}},
+      {"decoder", json::object{{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", false}}},
+      {"model",
+       json::object{{"type", "WordPiece"},
+                    {"unk_token", "[UNK]"},
+                    {"continuing_subword_prefix", "##"},
+                    {"max_input_chars_per_word", std::int64_t(tessera::tokenizers::wordpiece::longest_word)},
+                    {"vocab", std::move(numbers)}}}};
+}
+
 /// The tokenizer of a vocabulary, and its members of config.json.
-///   context   the longest sequence
-inline train::pretrained_folder tokenizer_files(vocabulary const& of, std::int64_t context) {
+///   longest      tokens of a sequence
+///   is_decoder   whether the model goes on with a text: then no tokens stand around it
+inline train::pretrained_folder tokenizer_files(vocabulary const& of, std::int64_t longest, bool is_decoder) {
   using tessera::io::json;
   train::pretrained_folder folder;
-  json::object settings{{"model_max_length", context}, {"clean_up_tokenization_spaces", false}};
+  json::object settings{{"model_max_length", longest}, {"clean_up_tokenization_spaces", false}};
   const auto add = [&](std::string name, auto write) { folder.files.push_back({std::move(name), write}); };
   const auto add_json = [&](std::string name, json value) {
     add(std::move(name), [text = tessera::io::to_text(value, 2) + "\n"](std::string const& path) {
       tessera::io::write_atomically(path, text);
     });
   };
-  if (auto const* const words = of.words()) {
+  auto const* const words = of.words();
+  if (words && is_decoder) {
+    settings.push_back({"tokenizer_class", "PreTrainedTokenizerFast"});
+    settings.push_back({"model_input_names", json::array{"input_ids", "attention_mask"}});
+    settings.push_back({"unk_token", "[UNK]"});
+    settings.push_back({"pad_token", "[PAD]"});
+    settings.push_back({"eos_token", "[SEP]"});
+    add_json("tokenizer.json", decoder_tokenizer(*words));
+    folder.configuration = {{"pad_token_id", words->padding()},
+                            {"bos_token_id", words->separator()},
+                            {"eos_token_id", words->separator()}};
+  } else if (words) {
     settings.push_back({"tokenizer_class", "BertTokenizer"});
     settings.push_back({"do_lower_case", words->letters() == tessera::tokenizers::letter_case::lower});
     add("vocab.txt", [words](std::string const& path) { words->write(path); });

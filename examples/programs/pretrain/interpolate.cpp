@@ -23,6 +23,7 @@
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
 #include "../common/table.hpp"
+#include "disk_room.hpp"
 #include "plot.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
@@ -145,12 +146,7 @@ int command(string_list const& arguments) {
     return 0;
   }
   check_threads(s.threads, tessera::exec::available_threads());
-  if (!s.out.empty() && std::filesystem::exists(s.out))
-    refuse("--out", s.out + " exists already; choose another name");
-  if (!s.out.empty()) {  // if it cannot be made, that is found out before the work
-    tessera::io::make_folder(s.out);
-    std::filesystem::remove(s.out);
-  }
+  if (!s.out.empty()) require_new_folder(s.out);
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const line_end a = read_end(s.checkpoint[0], ctx), b = read_end(s.checkpoint[1], ctx);
   require_one_kind(a, b);

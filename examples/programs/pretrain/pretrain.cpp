@@ -215,6 +215,9 @@ progress_so_far find_progress(run_origin const& origin, std::string const& varia
     found.earlier = read_record(record);
     if (found.earlier.variant != variant) record.at("variant").fail("should be \"" + variant + "\"");
     const std::int64_t steps_of_run = found.earlier.steps;
+    if (!found.from->state().contains("step"))
+      refuse("--resume",
+             newest + " has weights alone, as freeze writes them; begin a run with --from " + run.string());
     if (stored.asked.steps > 0 && steps_of_run != stored.asked.steps)
       record.at("steps").fail(tessera::message("should be ", stored.asked.steps, ", of --steps"));
     if (found.from->state().at("step").as_integer() > steps_of_run)

@@ -33,6 +33,7 @@ inline void make_sparse(trained_model& trained, int block, double density) {
   asked.only = "sparse";
   asked.block = block;
   asked.density = density;
+  asked.sparse_lr = suggested_sparse_lr(asked);
   asked.from.clear();
   asked.densify = false;
   asked.branch = 0;
@@ -83,6 +84,7 @@ inline void prune_trained(freezing_settings const& s, trained_model& trained, st
                     : trained.record.variant == "sparse" ? trained.origin.asked.block
                                                          : 16;
   const token_text text = text_of_run(s.text, trained.origin, folder);
+  if (!s.text.empty()) trained.origin.asked.text = s.text;
   make_sparse(trained, block, s.density);
   settings const& asked = trained.origin.asked;
   const train::trainable_layer layer = trained.network.network->layer();

@@ -84,7 +84,8 @@ inline option_table<freezing_settings> const& freezing_table() {
          "of the folder: generate and fill_mask take tessera's as a --checkpoint; from_pretrained of "
          "transformers takes hf, with zeros for absent blocks, and its tokenizer"},
         {"density", &s::density, "(0, 1]",
-         "prune each weight to this share of its blocks first; prints the loss before and after, and writes "
+         "prune each weight first, to this share of all blocks of its matrix; prints the loss before and "
+         "after, and writes "
          "a "
          "run that pretrain --from goes on with"},
         {"by", &s::by, "magnitude|wanda",
@@ -92,7 +93,7 @@ inline option_table<freezing_settings> const& freezing_table() {
          "inputs "
          "(Sun et al. 2024)"},
         {"block", &s::block, "0|1|4|8|16",
-         "rows and columns of the blocks of the pruned model; 0: as they are"},
+         "rows and columns of the blocks of the pruned model; 0: as they are, and 16 of a dense one"},
         {"text", &s::text, "FILE", "the text of the run, where it is now; without, where it was"},
         {"calibration", &s::calibration, "[1, 2e9]", "tokens of the training text whose inputs wanda sees"},
         {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},

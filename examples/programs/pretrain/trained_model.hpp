@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
@@ -92,13 +94,20 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
 inline token_text text_of_run(string_list const& given, run_origin const& origin, std::string const& folder) {
   settings of = origin.asked;
   if (!given.empty()) of.text = given;
-  token_text text =
-      tokenize(corpus_of(of), origin.symbols, of.context, objective_of(of), of.next_sentence ? 2 : 0);
-  if (text.hash != origin.text_hash)
+  const auto refuse_it = [&] {
     refuse("--text", (of.text.empty() ? std::string("the project's sources are")
                                       : of.text[0] + (of.text.size() > 1 ? " and the others are" : " is")) +
                          " not the text of " + folder + " any more; give it as it was");
-  return text;
+  };
+  const corpus files = corpus_of(of);
+  std::optional<token_text> text;
+  try {
+    text.emplace(tokenize(files, origin.symbols, of.context, objective_of(of), of.next_sentence ? 2 : 0));
+  } catch (tessera::option_error const&) {  // a symbol that the run did not know
+    refuse_it();
+  }
+  if (text->hash != origin.text_hash) refuse_it();
+  return std::move(*text);
 }
 
 }  // namespace pretrain

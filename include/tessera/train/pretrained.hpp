@@ -84,7 +84,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   from.expect("model_type", {"gpt2"}, "BERT is an nn::encoder, and nn::gpt2 is the model");
   from.expect_activation("activation_function",
                          names_of_activation<typename decltype(Layer::mlp)::activation>(), "gelu_new",
-                         "the activation of this model is");
+                         "the activation of this model (nn::gpt has gelu, nn::gpt2 gelu_new) is");
   for (char const* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
     from.expect(key, {false}, "nn::gpt has");
   for (char const* key : {"scale_attn_weights", "tie_word_embeddings"})

@@ -72,7 +72,7 @@ class outgoing_hugging_face {
     while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
     shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
     any_tensor const* const segments = tensors_.find("segment_embedding");
-    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 1;
+    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 2;
     shape_.next_sentence = tensors_.find("next_sentence.pooler.weight") != nullptr;
     settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
       take(name.text(), std::string(name.last()), each);
