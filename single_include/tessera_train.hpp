@@ -34531,7 +34531,8 @@ void lora<T, Block, Base>::adapt(lora_settings const& how, std::vector<row_range
   const double largest = 1 / std::sqrt(static_cast<double>(in));
   new_down.weight.generate([&](std::int64_t row, std::int64_t col) {
     if (row % each >= how.rank) return T(0.0f);
-    return static_cast<T>(accumulator_t<T>(largest * (2 * random.uniform(std::uint64_t(row * in + col)) - 1)));
+    return static_cast<T>(
+        accumulator_t<T>(largest * (2 * random.uniform(std::uint64_t(row * in + col)) - 1)));
   });
   up = {out, all, pattern::from_rows(int(row_start.size()) - 1, int(all / 4), row_start, cols),
         bias_term::absent};
@@ -34555,9 +34556,9 @@ template <element T, class Block, class Base> double lora<T, Block, Base>::merge
       }
   });
   double lost = 0;
-  block_sparse_matrix<T, Block> merged =
-      where == merge_blocks::all ? block_sparse_matrix<T, Block>(out, in)
-                                 : block_sparse_matrix<T, Block>(out, in, w.pattern());
+  block_sparse_matrix<T, Block> merged = where == merge_blocks::all
+                                             ? block_sparse_matrix<T, Block>(out, in)
+                                             : block_sparse_matrix<T, Block>(out, in, w.pattern());
   for (std::int64_t row = 0; row < out; ++row)
     for (std::int64_t col = 0; col < in; ++col)
       if (const double value = product[std::size_t(row * in + col)]; merged.find(row, col) < 0)
@@ -39163,11 +39164,10 @@ struct update {
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-void require_setting(std::string const& name, double value, bool in_range, const char* range);
+void require_setting(const char* name, double value, bool in_range, const char* range);
 /// Throws option_error, with the name, unless the settings that all forms of Adam have are in their ranges.
 ///   name   of the optimizer
-void require_adam_settings(std::string const& name, double beta1, double beta2, double epsilon,
-                           double weight_decay);
+void require_adam_settings(const char* name, double beta1, double beta2, double epsilon, double weight_decay);
 
 /// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
 struct rounding_statement {
@@ -39428,17 +39428,21 @@ void set_elements(optimizer_state& state, std::string const& name, nn::parameter
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY void require_setting(std::string const& name, double value, bool in_range,
+TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
                                                const char* range) {
   if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
 }
 
-TESSERA_COLD TESSERA_BODY void require_adam_settings(std::string const& name, double beta1, double beta2,
+TESSERA_COLD TESSERA_BODY void require_adam_settings(const char* name, double beta1, double beta2,
                                                      double epsilon, double weight_decay) {
-  require_setting(name + ".beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-  require_setting(name + ".beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-  require_setting(name + ".epsilon", epsilon, epsilon > 0, "positive");
-  require_setting(name + ".weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  const auto require = [&](const char* setting, double value, bool in_range, const char* range) {
+    if (!in_range)
+      throw option_error(message("[", name, ".", setting, "] is ", value, ": it must be ", range));
+  };
+  require("beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+  require("beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+  require("epsilon", epsilon, epsilon > 0, "positive");
+  require("weight_decay", weight_decay, weight_decay >= 0, "at least 0");
 }
 
 TESSERA_COLD TESSERA_BODY void restart(optimizer_state& state, nn::parameter_list const& model) {

@@ -112,7 +112,8 @@ TEST_CASE("lora layer: adapters of some rows leave the others alone, and merge i
     const auto after = result(l, x, pass);
     for (std::int64_t row = 0; row < 24; ++row) {
       double changed = 0;
-      for (std::int64_t i = 0; i < 37; ++i) changed = std::max(changed, std::abs(after(row, i) - before(row, i)));
+      for (std::int64_t i = 0; i < 37; ++i)
+        changed = std::max(changed, std::abs(after(row, i) - before(row, i)));
       CHECK((changed > 0) == (row < 8 || row >= 16));
     }
     auto stored = l;
@@ -164,8 +165,8 @@ template <class Model> void adapt(Model& m) {
                                            std::uint64_t(i));
 }
 
-TEST_CASE_TEMPLATE("lora layer: a gpt learns by adapters of Q and V alone, over any base, and resumes", Linear,
-                   nn::lora<float, block>, nn::lora<float, block, nn::int8_linear<float, block>>) {
+TEST_CASE_TEMPLATE("lora layer: a gpt learns by adapters of Q and V alone, over any base, and resumes",
+                   Linear, nn::lora<float, block>, nn::lora<float, block, nn::int8_linear<float, block>>) {
   using model = adapted<Linear>;
   nn::transformer_config c;
   c.layers = 2, c.hidden = 24, c.heads = 2, c.context = 16, c.vocabulary = 17, c.feed_forward = 2;
@@ -185,7 +186,8 @@ TEST_CASE_TEMPLATE("lora layer: a gpt learns by adapters of Q and V alone, over 
     double loss = 0;
     while (t.progress.step < end) {
       std::vector<std::int32_t> ids(32), next(32);
-      for (std::size_t i = 0; i < 32; ++i) ids[i] = std::int32_t(i * 5 % 11), next[i] = std::int32_t((i + 1) * 5 % 11);
+      for (std::size_t i = 0; i < 32; ++i)
+        ids[i] = std::int32_t(i * 5 % 11), next[i] = std::int32_t((i + 1) * 5 % 11);
       loss = train::train_step(ctx, t, {.rate = 0.02, .clip = 1}, [&](int) {
                const auto p = t.pass(ctx, batch, room);
                const double sum = of.forward(ids, next, saved, p);

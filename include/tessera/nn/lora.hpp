@@ -182,7 +182,8 @@ void lora<T, Block, Base>::adapt(lora_settings const& how, std::vector<row_range
   const double largest = 1 / std::sqrt(static_cast<double>(in));
   new_down.weight.generate([&](std::int64_t row, std::int64_t col) {
     if (row % each >= how.rank) return T(0.0f);
-    return static_cast<T>(accumulator_t<T>(largest * (2 * random.uniform(std::uint64_t(row * in + col)) - 1)));
+    return static_cast<T>(
+        accumulator_t<T>(largest * (2 * random.uniform(std::uint64_t(row * in + col)) - 1)));
   });
   up = {out, all, pattern::from_rows(int(row_start.size()) - 1, int(all / 4), row_start, cols),
         bias_term::absent};
@@ -206,9 +207,9 @@ template <element T, class Block, class Base> double lora<T, Block, Base>::merge
       }
   });
   double lost = 0;
-  block_sparse_matrix<T, Block> merged =
-      where == merge_blocks::all ? block_sparse_matrix<T, Block>(out, in)
-                                 : block_sparse_matrix<T, Block>(out, in, w.pattern());
+  block_sparse_matrix<T, Block> merged = where == merge_blocks::all
+                                             ? block_sparse_matrix<T, Block>(out, in)
+                                             : block_sparse_matrix<T, Block>(out, in, w.pattern());
   for (std::int64_t row = 0; row < out; ++row)
     for (std::int64_t col = 0; col < in; ++col)
       if (const double value = product[std::size_t(row * in + col)]; merged.find(row, col) < 0)

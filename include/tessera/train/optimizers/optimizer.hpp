@@ -61,11 +61,10 @@ struct update {
 };
 
 /// Throws option_error, with the name, unless a setting of an optimizer is in a range.
-void require_setting(std::string const& name, double value, bool in_range, const char* range);
+void require_setting(const char* name, double value, bool in_range, const char* range);
 /// Throws option_error, with the name, unless the settings that all forms of Adam have are in their ranges.
 ///   name   of the optimizer
-void require_adam_settings(std::string const& name, double beta1, double beta2, double epsilon,
-                           double weight_decay);
+void require_adam_settings(const char* name, double beta1, double beta2, double epsilon, double weight_decay);
 
 /// A statement for a parameter that is narrower than its accumulators: rounds its master to it.
 struct rounding_statement {
@@ -326,17 +325,21 @@ void set_elements(optimizer_state& state, std::string const& name, nn::parameter
 
 #ifdef TESSERA_BODY
 
-TESSERA_COLD TESSERA_BODY void require_setting(std::string const& name, double value, bool in_range,
+TESSERA_COLD TESSERA_BODY void require_setting(const char* name, double value, bool in_range,
                                                const char* range) {
   if (!in_range) throw option_error(message("[", name, "] is ", value, ": it must be ", range));
 }
 
-TESSERA_COLD TESSERA_BODY void require_adam_settings(std::string const& name, double beta1, double beta2,
+TESSERA_COLD TESSERA_BODY void require_adam_settings(const char* name, double beta1, double beta2,
                                                      double epsilon, double weight_decay) {
-  require_setting(name + ".beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
-  require_setting(name + ".beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
-  require_setting(name + ".epsilon", epsilon, epsilon > 0, "positive");
-  require_setting(name + ".weight_decay", weight_decay, weight_decay >= 0, "at least 0");
+  const auto require = [&](const char* setting, double value, bool in_range, const char* range) {
+    if (!in_range)
+      throw option_error(message("[", name, ".", setting, "] is ", value, ": it must be ", range));
+  };
+  require("beta1", beta1, beta1 >= 0 && beta1 < 1, "in [0, 1)");
+  require("beta2", beta2, beta2 >= 0 && beta2 < 1, "in [0, 1)");
+  require("epsilon", epsilon, epsilon > 0, "positive");
+  require("weight_decay", weight_decay, weight_decay >= 0, "at least 0");
 }
 
 TESSERA_COLD TESSERA_BODY void restart(optimizer_state& state, nn::parameter_list const& model) {
