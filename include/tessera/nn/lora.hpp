@@ -212,8 +212,10 @@ template <element T, class Block, class Base> double lora<T, Block, Base>::merge
                                              : block_sparse_matrix<T, Block>(out, in, w.pattern());
   for (std::int64_t row = 0; row < out; ++row)
     for (std::int64_t col = 0; col < in; ++col)
-      if (const double value = product[std::size_t(row * in + col)]; merged.find(row, col) < 0)
+      if (merged.find(row, col) < 0) {
+        const double value = product[std::size_t(row * in + col)];
         lost += value * value;
+      }
   merged.generate([&](std::int64_t row, std::int64_t col) {
     return static_cast<T>(static_cast<wide>(static_cast<double>(wide(std::as_const(w)(row, col))) +
                                             product[std::size_t(row * in + col)]));

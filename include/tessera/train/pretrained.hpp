@@ -10,7 +10,6 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/io/read_tensors.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/transformer_config.hpp>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +19,6 @@
 #include <tessera/io/folder.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/safetensors.hpp>
-#include <tessera/io/text.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>
