@@ -34425,7 +34425,7 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   using gradients = lora<accumulator_t<T>, Block, typename Base::gradients>;
 
   static void parts(auto& each, auto& first, auto&... others) {
-    each.frozen("base", first.base, others.base...);
+    each.frozen("", first.base, others.base...);
     if (first.ranks() == 0) return;
     each.dense("down", first.down, others.down...);
     each.dense("up", first.up, others.up...);
@@ -34437,7 +34437,7 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   }
   static lora random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
                      std::uint64_t seed, parameter_name const& name) {
-    return {Base::random(out, in, density, with_bias, seed, name.child("base")),
+    return {Base::random(out, in, density, with_bias, seed, name),
             {0, in, bias_term::absent},
             {out, 0, bias_term::absent}};
   }
@@ -34577,6 +34577,119 @@ template <element T, class Block, class Base> double lora<T, Block, Base>::merge
 }
 
 static_assert(linear_like<lora<float, block_shape<16>>>);
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/lora_transformer.hpp
+#ifndef TESSERA_SINGLE_NN_LORA_TRANSFORMER
+#define TESSERA_SINGLE_NN_LORA_TRANSFORMER
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Adapters for a whole nn::gpt, nn::encoder or nn::sequence_classifier, whose layers are made of nn::lora:
+//
+//   nn::gpt<float, Block, nn::transformer_block_of<nn::lora<float, Block>>> model(config, 1);
+//   // … its weights are read …
+//   nn::add_lora(model, {.rank = 8}, {.query = true, .value = true}, 1);
+//   train::training t(model, train::adamw{});
+//   t.group_parameters({{.names = "*.down.weight"}, {.names = "*.up.weight"}, {.names = "*", .rate = 0}});
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Which matrices of each layer get adapters. Q, K and V are rows of one matrix: each of them has an adapter
+/// of its own, or all of them share one.
+struct lora_targets {
+  bool query = false, key = false, value = false;
+  bool qkv = false;
+  bool out = false, up = false, down = false;
+
+  /// Their names: for options and files.
+  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
+      {"q", &lora_targets::query},
+      {"k", &lora_targets::key},
+      {"v", &lora_targets::value},
+      {"qkv", &lora_targets::qkv},
+      {"out", &lora_targets::out},
+      {"up", &lora_targets::up},
+      {"down", &lora_targets::down},
+  }};
+  bool of_rows() const { return query || key || value; }
+  /// Throws option_error if there are none, and for qkv beside one of its parts.
+  void check() const {
+    if (!of_rows() && !qkv && !out && !up && !down)
+      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
+    if (of_rows() && qkv)
+      throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
+  }
+  friend bool operator==(lora_targets const&, lora_targets const&) = default;
+};
+
+namespace detail {
+/// Calls visit(layer, rows, name) for each target, in one order; without rows all of them are meant.
+template <class Model, class Visit>
+void for_each_target(Model& model, lora_targets const& where, Visit&& visit) {
+  for (std::size_t i = 0; i < model.blocks.layers.size(); ++i) {
+    auto& layer = model.blocks.layers[i];
+    const parameter_name blocks("block"), block = blocks.child(int(i)), attention = block.child("attention"),
+                         mlp = block.child("mlp");
+    std::vector<row_range> rows;
+    const auto heads = layer.attention.heads;
+    const std::int64_t all = layer.attention.qkv.plain().weight.rows(),
+                       head = all / (heads.queries + 2 * heads.keys), keys = heads.queries * head,
+                       values = keys + heads.keys * head;
+    if (where.query) rows.push_back({0, keys});
+    if (where.key) rows.push_back({keys, values});
+    if (where.value) rows.push_back({values, all});
+    if (where.of_rows() || where.qkv) visit(layer.attention.qkv, rows, attention.child("qkv"));
+    if (where.out) visit(layer.attention.out, {}, attention.child("out"));
+    if (where.up) visit(layer.mlp.up, {}, mlp.child("up"));
+    if (where.down) visit(layer.mlp.down, {}, mlp.child("down"));
+  }
+}
+}  // namespace detail
+
+/// Gives new adapters to the targets of each layer; what the model computes does not change. Throws
+/// option_error for settings without meaning, for no targets, and for a rank above the width of a matrix or
+/// the rows of its target, before anything is changed.
+template <class Model>
+void add_lora(Model& model, lora_settings const& how, lora_targets const& where, std::uint64_t seed) {
+  how.check();
+  where.check();
+  const auto visit = [&](auto const& act) { detail::for_each_target(model, where, act); };
+  visit([&](auto& layer, std::vector<row_range> const& rows, parameter_name const& name) {
+    auto const& w = layer.plain().weight;
+    std::int64_t least = std::min(w.rows(), w.cols());
+    for (row_range const& each : rows) least = std::min(least, each.end - each.first);
+    if (how.rank > least)
+      throw option_error(message("[lora] rank is ", how.rank, ", but ", name.text(), " has ", least,
+                                 rows.empty() ? " rows or columns" : " rows of a target, or columns"));
+  });
+  visit([&](auto& layer, std::vector<row_range> rows, parameter_name const& name) {
+    layer.adapt(how, std::move(rows), seed, name.child("down.weight").key());
+  });
+}
+
+/// Adds the adapters of all layers to their weights, and drops them; then the model has the parameters and
+/// settings of one without. Returns the norm of what the weights do not store (Frobenius). Layers of 8 bits
+/// are to be refreshed.
+template <class Model> double merge_lora(Model& model, merge_blocks into) {
+  double squares = 0;
+  const auto merge = [&](auto& layer) {
+    if (layer.ranks() == 0) return;
+    const double lost = layer.merge(into);
+    squares += lost * lost;
+  };
+  for (auto& layer : model.blocks.layers)
+    merge(layer.attention.qkv), merge(layer.attention.out), merge(layer.mlp.up), merge(layer.mlp.down);
+  return std::sqrt(squares);
+}
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif

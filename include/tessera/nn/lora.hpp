@@ -76,7 +76,7 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   using gradients = lora<accumulator_t<T>, Block, typename Base::gradients>;
 
   static void parts(auto& each, auto& first, auto&... others) {
-    each.frozen("base", first.base, others.base...);
+    each.frozen("", first.base, others.base...);
     if (first.ranks() == 0) return;
     each.dense("down", first.down, others.down...);
     each.dense("up", first.up, others.up...);
@@ -88,7 +88,7 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   }
   static lora random(std::int64_t out, std::int64_t in, double density, bias_term with_bias,
                      std::uint64_t seed, parameter_name const& name) {
-    return {Base::random(out, in, density, with_bias, seed, name.child("base")),
+    return {Base::random(out, in, density, with_bias, seed, name),
             {0, in, bias_term::absent},
             {out, 0, bias_term::absent}};
   }
