@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A module of models, compiled once for each element, MODEL_PRECISION, and size of blocks, MODEL_BLOCK.
+// A module of models, compiled once for each element, MODEL_PRECISION, and size of blocks, MODEL_BLOCK; with
+// MODEL_LORA, of models whose weights are frozen and can have adapters.
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #define TESSERA_INSTANCE_TYPES(each) each(MODEL_PRECISION, MODEL_BLOCK)
 #include <tessera/compiled.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/nn/lora_transformer.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
 
@@ -25,10 +27,16 @@ using namespace tessera;  // bfloat16, float16, int8
 using float8 = float8_e4m3;
 using element = MODEL_PRECISION;
 using block = block_shape<MODEL_BLOCK>;
-using networks = transformers<element, block>;
-using value = networks::gpt::value_type;
+using linear = linear_of<element, block>::type;
+using value = linear::value_type;
+#ifdef MODEL_LORA
+using networks = transformers<nn::lora<value, block, linear>>;
+constexpr bool has_lstm = false;
+#else
+using networks = transformers<linear>;
+constexpr bool has_lstm = std::is_same_v<element, float>;  // check() refuses others: they would take long
+#endif
 using lstm = nn::recurrent_model<value, block>;
-constexpr bool is_float = std::is_same_v<element, float>;
 
 /// The configuration of a network.
 template <class Network> auto shape_for(model_description const& what) {
@@ -49,21 +57,33 @@ template <class Network> std::unique_ptr<train::any_model> model_with(model_desc
 }
 
 std::unique_ptr<train::any_model> make(model_description const& what) {
-  if constexpr (is_float)  // check() refuses others: they would take the compiler long
+  if constexpr (has_lstm)
     if (what.family == "rnn") return model_with<lstm>(what);
   return what.family == "bert" ? model_with<networks::bert>(what) : model_with<networks::gpt>(what);
 }
 
 std::unique_ptr<train::any_model> classifier(model_description const& what, train::checkpoint const* from,
                                              int classes) {
-  if constexpr (is_float) {
-    nn::encoder<value, block> encoder(what.shape, what.seed);
-    if (from) from->load(encoder);
-    using network = nn::sequence_classifier<value, block>;
-    return std::make_unique<train::model_of<network>>(network(std::move(encoder), classes, what.seed));
-  }
-  return nullptr;
+  networks::bert encoder(what.shape, what.seed);
+  if (from) from->load(encoder);
+  using network = networks::classifier;
+  return std::make_unique<train::model_of<network>>(network(std::move(encoder), classes, what.seed));
 }
+
+#ifdef MODEL_LORA
+/// Calls visit(network) with the network of a model of this module.
+template <class Visit> auto with_network(train::any_model& model, Visit&& visit) {
+  if (auto* const gpt = dynamic_cast<train::model_of<networks::gpt>*>(&model)) return visit(gpt->network);
+  if (auto* const bert = dynamic_cast<train::model_of<networks::bert>*>(&model)) return visit(bert->network);
+  return visit(dynamic_cast<train::model_of<networks::classifier>&>(model).network);
+}
+void adapt(train::any_model& model, adapter_description const& what) {
+  with_network(model, [&](auto& network) { nn::add_lora(network, what.settings, what.targets, what.seed); });
+}
+double merge(train::any_model& model, nn::merge_blocks into) {
+  return with_network(model, [&](auto& network) { return nn::merge_lora(network, into); });
+}
+#endif
 
 nn::model_size size(model_description const& what) {
   const auto of = [&]<class Network>(std::type_identity<Network>) {
@@ -94,7 +114,12 @@ product_speed speed(context& ctx) {
 
 }}  // namespace pretrain
 
+#ifdef MODEL_LORA
 extern "C" const pretrain::model_module pretrain_model_module{
-    pretrain::this_build, MODEL_NAME,
-    pretrain::make,       pretrain::is_float ? &pretrain::classifier : nullptr,
+    pretrain::this_build, MODEL_NAME,      pretrain::make, pretrain::classifier,
+    pretrain::adapt,      pretrain::merge, pretrain::size, pretrain::speed};
+#else
+extern "C" const pretrain::model_module pretrain_model_module{
+    pretrain::this_build, MODEL_NAME,     pretrain::make, pretrain::classifier, nullptr, nullptr,
     pretrain::size,       pretrain::speed};
+#endif

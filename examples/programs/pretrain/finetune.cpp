@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Teaches a pre-trained BERT to tell classes of texts apart.
+// Teaches a pre-trained model a task: a BERT to tell classes of texts apart, a GPT to follow instructions.
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <tessera/core/random.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/folder.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/train/any_model.hpp>
+#include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/schedules.hpp>
 #include <tessera/train/training.hpp>
@@ -20,7 +28,10 @@
 #include "../common/format.hpp"
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
+#include "../common/progress.hpp"
+#include "adapters.hpp"
 #include "disk_room.hpp"
+#include "instructions.hpp"
 #include "labelled_text.hpp"
 #include "reader_settings.hpp"
 #include "trained_model.hpp"
@@ -29,103 +40,233 @@ namespace pretrain { namespace {
 
 using namespace programs;
 
-/// Throws option_error if the model of a checkpoint cannot learn classes.
-void require_teachable(run_origin const& origin, std::string const& folder) {
-  if (objective_of(origin.asked) != objective::masked_token || !origin.symbols.words())
-    refuse("--checkpoint", folder + " is of a model that predicts the next token; finetune takes a BERT");
-  if (origin.asked.precision != "float")
-    refuse("--checkpoint", folder + " is in " + origin.asked.precision + "; finetune computes in float");
+/// The checkpoint that is to be fine-tuned.
+struct base_model {
+  std::string folder;
+  train::checkpoint from;
+  run_origin origin;
+  run_record record;
+  model_description what;
+};
+
+/// Opens a checkpoint. Throws option_error if the model cannot learn the task.
+base_model read_base(finetune_settings const& s) {
+  std::string folder = find_checkpoint(s.checkpoint);
+  train::checkpoint from(folder);
+  const auto program = program_of(from, folder);
+  for (char const* const made : {"classes", "adapters"})
+    if (program.contains(made))
+      refuse("--checkpoint",
+             folder + " has " + made + ", which finetune made; it takes what pretrain or freeze made");
+  run_origin origin = read_origin(program, folder);
+  run_record record = read_record(program.at("record"));
+  record.history = {};  // only a training of patterns goes on with it
+  const bool is_bert = origin.asked.model == "bert";
+  if (origin.asked.model == "rnn")
+    refuse("--checkpoint", folder + " is an LSTM; finetune takes a BERT or a GPT");
+  if (!s.train.empty() && !is_bert)
+    refuse("--checkpoint", folder +
+                               " is a GPT, which predicts the next token; finetune --train takes a BERT, and "
+                               "--instructions a GPT");
+  if (!s.instructions.empty() && is_bert)
+    refuse("--checkpoint", folder +
+                               " is a BERT, which tells texts apart; finetune --instructions takes a GPT, "
+                               "and --train a BERT");
+  if (origin.asked.optimizer == "schedule-free" && from.state().contains("settings") && !s.random_weights)
+    refuse("--checkpoint",
+           folder + " is of --optimizer schedule-free, whose model is an average; freeze it first");
+  model_description what = description_of(origin, record.variant, folder);
+  what.seed = s.seed;
+  what.can_adapt = s.method == "lora";
+  return {std::move(folder), std::move(from), std::move(origin), std::move(record), std::move(what)};
 }
 
-/// The model of a checkpoint with a layer that tells `classes` classes apart.
-std::unique_ptr<train::any_model> new_classifier(finetune_settings const& s, train::checkpoint const& from,
-                                                 std::string const& folder, run_origin const& origin,
-                                                 std::string const& name, std::size_t classes) {
-  for (variant const& v : variants_of(origin.asked)) {
-    if (v.name != name) continue;
-    model_description what = description_of(origin.asked, v, origin.symbols.size());
-    what.seed = s.seed;
-    if (!s.out.empty()) require_room(s.out, double(size_of(what).weight_bytes()), "the weights need");
-    return make_classifier(what, s.random_weights ? nullptr : &from, static_cast<int>(classes));
+/// The adapters that are asked for; without --method lora, none.
+std::optional<adapter_description> adapters_of(finetune_settings const& s) {
+  if (s.method != "lora") return {};
+  return adapter_description{{s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.seed};
+}
+
+/// Freezes all but the adapters and the layers that are new.
+std::vector<train::parameter_group> groups_of(finetune_settings const& s) {
+  if (s.method != "lora") return {};
+  std::vector<train::parameter_group> groups{{.names = "*.down.weight"},
+                                             {.names = "*.up.weight", .rate = s.lora_plus}};
+  if (!s.train.empty()) groups.push_back({.names = "pooler.*"}), groups.push_back({.names = "classifier.*"});
+  groups.push_back({.names = "*", .rate = 0});
+  return groups;
+}
+
+/// Says how much of a model is trained, and what that needs.
+template <class Training> void print_trained(Training const& t) {
+  double trained = 0, all = 0, bytes = 0;
+  const nn::parameter_list model = t.model, gradients = t.gradients;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    all += double(model[i].tensor.size());
+    if (!nn::is_wanted(gradients[i].tensor)) continue;
+    trained += double(model[i].tensor.size());
+    bytes += 3 * double(gradients[i].tensor.size_bytes());
   }
-  refuse("--checkpoint", folder + " is of a variant that its settings do not have");
+  for (nn::any_parameter const& each : model.frozen()) all += double(each.tensor.size());
+  std::printf("trained  %s of %s numbers (%s %%); %sB of gradients and moments\n", quantity(trained).c_str(),
+              quantity(all).c_str(), fixed(100 * trained / all, 2).c_str(), quantity(bytes).c_str());
 }
 
-/// Trains for the asked epochs, and prints the accuracy after each.
-void teach(finetune_settings const& s, tessera::context& ctx, model& classifier,
-           labelled_text const& training, labelled_text const& validation) {
-  train::any_training t(classifier.network->layer(), train::adamw{.weight_decay = s.weight_decay});
-  const std::size_t size = static_cast<std::size_t>(s.batch),
-                    steps_an_epoch = tessera::ceil_div(training.size(), size);
-  const auto steps = static_cast<std::int64_t>(steps_an_epoch) * s.epochs, warmup = steps / 10;
+/// The numbers 0 … count - 1 in an order of the seed and the epoch.
+std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed, std::uint64_t epoch) {
+  const tessera::random_stream random(seed, tessera::random_purpose::batches, 1, epoch);
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    order[i] = i;
+    std::swap(order[i], order[random.below(i, i + 1)]);
+  }
+  return order;
+}
+
+/// Calls show(batch) with all examples of a task, `at_once` at a time, in an order.
+template <class Task, class Show>
+void show_all(Task const& task, std::vector<std::size_t> const& order, std::size_t at_once, Show&& show) {
+  for (std::size_t first = 0; first < order.size(); first += at_once) {
+    batch shown;
+    for (std::size_t i = first; i < std::min(order.size(), first + at_once); ++i) task.add(order[i], shown);
+    show(shown);
+  }
+}
+
+/// How well a model does a task, for the line of an epoch.
+std::string measured(labelled_text const& on, model& of, std::size_t at_once) {
+  return "  accuracy " + fixed(100 * on.accuracy(of, at_once), 1) + " %";
+}
+std::string measured(instruction_text const& on, model& of, std::size_t at_once) {
+  train::token_loss all;
+  std::vector<std::size_t> order(on.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  show_all(on, order, at_once,
+           [&](batch const& shown) { all += train::evaluate(of.ctx, *of.network, shown); });
+  return "  validation " + fixed(all.mean(), 3);
+}
+
+/// Trains for the asked epochs, and prints the loss, and what is measured, after each.
+template <class Task>
+void teach(finetune_settings const& s, base_model const& base, model& learner, Task const& training,
+           Task const* validation) {
+  train::any_training t(learner.network->layer(), train::adamw{.weight_decay = s.weight_decay});
+  if (base.what.precision == "float16") t.scaling = train::loss_scaling::adaptive();
+  if (auto groups = groups_of(s); !groups.empty()) t.group_parameters(std::move(groups));
+  print_trained(t);
+  const std::size_t size = static_cast<std::size_t>(s.batch);
+  const auto steps = static_cast<std::int64_t>(tessera::ceil_div(training.size(), size)) * s.epochs,
+             warmup = steps / 10;
   const train::warmed_up<train::cosine> rates{warmup, {s.lr, 0, std::max<std::int64_t>(1, steps - warmup)}};
   std::int64_t step = 0;
+  double texts = 0;
+  programs::progress shown_progress("finetune", stderr, style_of(stderr));
+  const auto begin = std::chrono::steady_clock::now();
   for (int epoch = 0; epoch < s.epochs; ++epoch) {
-    const auto order = training.shuffled(s.seed, static_cast<std::uint64_t>(epoch));
-    double sum = 0;
-    for (std::size_t first = 0; first < order.size(); first += size) {
-      batch shown;
-      for (std::size_t i = first; i < std::min(order.size(), first + size); ++i)
-        training.add(order[i], shown);
-      const train::step_report report = train::train_step(ctx, t, {rates.rate(step++), 1}, [&](int) {
-        return train::learn(ctx, *classifier.network, t, shown, s.seed);
+    train::token_loss all;
+    const auto order = shuffled(training.size(), s.seed, static_cast<std::uint64_t>(epoch));
+    show_all(training, order, size, [&](batch const& shown) {
+      const double rate = rates.rate(step++);
+      const train::step_report report = train::train_step(learner.ctx, t, {rate, 1}, [&](int) {
+        return train::learn(learner.ctx, *learner.network, t, shown, s.seed);
       });
-      sum += report.loss * static_cast<double>(shown.counted());
-    }
-    std::printf("epoch %2d  loss %.3f  accuracy %.1f %%\n", epoch + 1, sum / double(training.size()),
-                100 * validation.accuracy(classifier, size));
+      all += {report.loss * double(shown.counted()), shown.counted()};
+      texts += double(shown.lengths.size());
+      shown_progress.show({int(step), int(steps), texts, std::chrono::steady_clock::now() - begin,
+                           report.loss, rate, programs::seconds(0), "texts"});
+    });
+    shown_progress.end_line();
+    std::printf("epoch %2d  loss %.3f%s\n", epoch + 1, all.mean(),
+                validation ? measured(*validation, learner, size).c_str() : "");
     std::fflush(stdout);
   }
 }
 
-int command(string_list const& arguments) {
-  const finetune_settings s = new_finetune_settings(arguments);
-  if (s.help) {
-    std::printf("finetune: teaches a pre-trained BERT to tell classes of texts apart\n%s",
-                help_text(finetune_table()).c_str());
-    return 0;
-  }
-  check_threads(s.threads, tessera::exec::available_threads());
-  if (!s.out.empty()) require_new_folder(s.out);
+/// Writes what was learned.
+///   more   members besides origin and record
+void write(finetune_settings const& s, base_model const& base, model const& learner,
+           std::optional<adapter_description> const& adapters, tessera::io::json::object more) {
+  if (s.out.empty()) return;
+  tessera::io::json kept = to_json(base.origin);
+  kept["record"] = to_json(base.record);
+  if (adapters) kept["adapters"] = to_json(*adapters);
+  for (auto& [key, value] : more) kept[key] = std::move(value);
+  learner.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+  std::printf("in %s\n", tessera::io::printable(s.out).c_str());
+}
 
-  const std::string folder = find_checkpoint(s.checkpoint);
-  const train::checkpoint from(folder);
-  const auto program = program_of(from, folder);
-  if (program.contains("classes"))
-    refuse("--checkpoint", folder + " is a classifier already; finetune takes what pretrain made");
-  run_origin origin = read_origin(program, folder);
-  run_record record = read_record(program.at("record"));
-  record.history = {};  // only a training of patterns goes on with it
-  require_teachable(origin, folder);
-  if (origin.asked.optimizer == "schedule-free" && from.state().contains("settings") && !s.random_weights)
-    refuse("--checkpoint",
-           folder + " is of --optimizer schedule-free, whose model is an average; freeze it first");
+void note(std::size_t count, std::string const& what) {
+  if (count > 0) std::printf("note: %zu %s\n", count, what.c_str());
+}
 
-  auto const& words = *origin.symbols.words();
+void learn_classes(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
+  auto const& words = *base.origin.symbols.words();
+  const int context = base.origin.asked.context;
   const std::vector<labelled_line> lines = read_labelled(s.train);
   const std::vector<std::string> classes = classes_of(lines);
   if (classes.size() < 2)
     refuse("--train",
            s.train + " has the one label " + tessera::io::in_quotes(classes[0]) + "; two are the least");
-  const labelled_text training(s.train, lines, classes, words, origin.asked.context),
-      validation(s.validation, read_labelled(s.validation), classes, words, origin.asked.context);
-  std::printf("model    %s\ntext     %zu texts of %zu classes to learn, %zu to validate\n",
-              tessera::io::printable(folder).c_str(), training.size(), classes.size(), validation.size());
-  if (const std::size_t cut = training.cut() + validation.cut(); cut > 0)
-    std::printf("note: %zu texts are longer than %d tokens; their beginnings count\n", cut,
-                origin.asked.context);
+  const labelled_text training(s.train, lines, classes, words, context),
+      validation(s.validation, read_labelled(s.validation), classes, words, context);
+  std::printf("text     %zu texts of %zu classes to learn, %zu to validate\n", training.size(),
+              classes.size(), validation.size());
+  note(training.cut() + validation.cut(),
+       tessera::message("texts are longer than ", context, " tokens; their beginnings count"));
+  model learner{
+      make_classifier(base.what, s.random_weights ? nullptr : &base.from, static_cast<int>(classes.size())),
+      ctx};
+  const auto adapters = adapters_of(s);
+  if (adapters) add_adapters(base.what, *learner.network, *adapters);
+  teach(s, base, learner, training, &validation);
+  write(s, base, learner, adapters, {{"classes", tessera::io::json::array(classes.begin(), classes.end())}});
+}
 
-  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  model classifier{new_classifier(s, from, folder, origin, record.variant, classes.size()), ctx};
-  teach(s, ctx, classifier, training, validation);
-  if (!s.out.empty()) {
-    tessera::io::json::array names(classes.begin(), classes.end());
-    tessera::io::json kept = to_json(origin);
-    kept["record"] = to_json(record);
-    kept["classes"] = std::move(names);
-    classifier.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
-    std::printf("in %s\n", tessera::io::printable(s.out).c_str());
+void learn_instructions(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
+  const int context = base.origin.asked.context;
+  const auto read = [&](std::string const& path) {
+    return instruction_text(path, base.origin.symbols, context, s.form);
+  };
+  const instruction_text training = read(s.instructions);
+  std::optional<instruction_text> validation;
+  if (!s.validation.empty()) validation = read(s.validation);
+  std::printf("text     %zu instructions to learn, %zu to validate\n", training.size(),
+              validation ? validation->size() : 0);
+  const auto both = [&](auto member) {
+    return (training.*member)() + (validation ? ((*validation).*member)() : 0);
+  };
+  note(both(&instruction_text::left_out),
+       tessera::message("examples are left out: their prompts fill the ", context, " tokens of the context"));
+  note(both(&instruction_text::cut),
+       tessera::message("responses are longer than the context has room; their beginnings count"));
+  model learner{make_model(base.what), ctx};
+  if (!s.random_weights) learner.load(base.from);
+  const auto adapters = adapters_of(s);
+  if (adapters) add_adapters(base.what, *learner.network, *adapters);
+  teach(s, base, learner, training, validation ? &*validation : nullptr);
+  write(s, base, learner, adapters, {});
+}
+
+int command(string_list const& arguments) {
+  const finetune_settings s = new_finetune_settings(arguments);
+  if (s.help) {
+    std::printf(
+        "finetune: teaches a pre-trained BERT to tell classes of texts apart, or a GPT to follow "
+        "instructions\n%s",
+        help_text(finetune_table()).c_str());
+    return 0;
   }
+  check_threads(s.threads, tessera::exec::available_threads());
+  static_cast<void>(adapters_of(s));
+  if (!s.out.empty()) require_new_folder(s.out);
+  const base_model base = read_base(s);
+  if (!s.out.empty()) require_room(s.out, double(size_of(base.what).weight_bytes()), "the weights need");
+  std::printf("model    %s\n", tessera::io::printable(base.folder).c_str());
+  tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
+  if (s.train.empty())
+    learn_instructions(s, base, ctx);
+  else
+    learn_classes(s, base, ctx);
   return 0;
 }
 

@@ -39,6 +39,33 @@ void write_hugging_face(std::string const& folder, trained_model const& trained)
                                          asked.model == "gpt"));
 }
 
+/// Adds the adapters of a fine-tuned model to its weights, by --merge. A dense model gets them anyway where
+/// the format has no place for adapters.
+void merge_if_asked(freezing_settings const& s, trained_model& trained, std::string const& folder) {
+  if (!trained.adapters) {
+    if (s.merge != "none") refuse("--merge", folder + " has no adapters; finetune --method lora makes some");
+    return;
+  }
+  if (s.density < 1)
+    refuse("--density",
+           folder + " has adapters; freeze it with --merge all first, and prune what that wrote");
+  const bool sparse = trained.made_of.shape.density < 1;
+  if (s.merge == "none" && s.format == "tessera") return;
+  if (s.merge == "none" && sparse)
+    refuse("--merge",
+           "is to be said: adapters of a sparse model go into all blocks, so that it becomes "
+           "dense, or into the stored ones, so that something of them is lost");
+  const bool all = s.merge != "stored";
+  const double lost = merge_adapters(trained.made_of, *trained.network.network,
+                                     all ? nn::merge_blocks::all : nn::merge_blocks::stored);
+  trained.adapters.reset();
+  if (sparse && all)
+    trained.origin.asked.density = 1;
+  else if (sparse)
+    std::printf("adapters in the stored blocks; what these do not store, of norm %s, is lost\n",
+                number(lost, 3).c_str());
+}
+
 int command(string_list const& arguments) {
   const freezing_settings s = new_freezing_settings(arguments);
   if (s.help) {
@@ -53,6 +80,7 @@ int command(string_list const& arguments) {
   trained_model trained = read_trained(from, ctx, s.weights);
   const bool dense = s.format == "hf";
   require_room(s.out, weight_bytes(trained, dense), "the weights need");
+  merge_if_asked(s, trained, from);
   if (s.density < 1) prune_trained(s, trained, from);
   if (dense) {
     write_hugging_face(s.out, trained);
@@ -60,6 +88,7 @@ int command(string_list const& arguments) {
     trained.record.history = {};  // only a training goes on with it
     tessera::io::json kept = to_json(trained.origin);
     kept["record"] = to_json(trained.record);
+    if (trained.adapters) kept["adapters"] = to_json(*trained.adapters);
     if (s.density < 1)
       write_run(s.out, trained, std::move(kept));
     else

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <tessera/core/error.hpp>
-#include <tessera/core/random.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/text.hpp>
 
@@ -83,16 +82,6 @@ class labelled_text {
     to.lengths.push_back(std::ssize(tokens_[i]));
     to.inputs.insert(to.inputs.end(), tokens_[i].begin(), tokens_[i].end());
     to.labels.push_back(labels_[i]);
-  }
-  /// All of them in an order of the seed and the epoch.
-  std::vector<std::size_t> shuffled(std::uint64_t seed, std::uint64_t epoch) const {
-    const tessera::random_stream random(seed, tessera::random_purpose::batches, 1, epoch);
-    std::vector<std::size_t> order(size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = i;
-      std::swap(order[i], order[random.below(i, i + 1)]);
-    }
-    return order;
   }
   /// The share whose class a model finds.
   double accuracy(model& of, std::size_t at_once) const {

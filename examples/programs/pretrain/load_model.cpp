@@ -52,7 +52,7 @@ std::string name_of(model_description const& what) {
   const std::string rows = std::to_string(what.block);
   if (!among(block_sizes, rows))
     throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are ", block_sizes));
-  return what.precision + "_" + rows + "x" + rows;
+  return (what.can_adapt ? "lora_" : "") + what.precision + "_" + rows + "x" + rows;
 }
 
 model_module const& load(std::string const& name) {
@@ -95,11 +95,15 @@ std::unique_ptr<train::any_model> make_model(model_description const& what) {
 
 std::unique_ptr<train::any_model> make_classifier(model_description const& what,
                                                   train::checkpoint const* from, int classes) {
-  model_module const& module = module_for(what);
-  if (!module.make_classifier)
-    throw tessera::option_error(
-        tessera::message("[model] precision ", what.precision, "; classifiers compute in float"));
-  return module.make_classifier(what, from, classes);
+  return module_for(what).make_classifier(what, from, classes);
+}
+
+void add_adapters(model_description const& what, train::any_model& model, adapter_description const& added) {
+  module_for(what).add_adapters(model, added);
+}
+
+double merge_adapters(model_description const& what, train::any_model& model, nn::merge_blocks into) {
+  return module_for(what).merge_adapters(model, into);
 }
 
 tessera::nn::model_size size_of(model_description const& what) { return module_for(what).size(what); }

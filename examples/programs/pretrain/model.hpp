@@ -13,6 +13,7 @@
 #include <tessera/exec/context.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/printable.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/transformer_config.hpp>
@@ -39,6 +40,14 @@ struct model_description {
   std::string precision = "float";
   int block = 16;    ///< rows and columns of a block
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
+  std::uint64_t seed = 1;
+  bool can_adapt = false;  ///< its weights are frozen, and can have adapters: nn::lora
+};
+
+/// The adapters of a model.
+struct adapter_description {
+  nn::lora_settings settings;
+  nn::lora_targets targets;
   std::uint64_t seed = 1;
 };
 
@@ -90,6 +99,11 @@ std::unique_ptr<train::any_model> make_model(model_description const& what);
 /// Throws io_error if the checkpoint is not of such an encoder.
 std::unique_ptr<train::any_model> make_classifier(model_description const& what,
                                                   train::checkpoint const* from, int classes);
+
+/// Gives new adapters to a model that was made of `what`, which can have some; see nn::add_lora.
+void add_adapters(model_description const& what, train::any_model& model, adapter_description const& added);
+/// Adds its adapters to its weights; see nn::merge_lora.
+double merge_adapters(model_description const& what, train::any_model& model, nn::merge_blocks into);
 
 /// Its size, for which nothing is allocated.
 tessera::nn::model_size size_of(model_description const& what);

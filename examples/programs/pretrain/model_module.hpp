@@ -9,6 +9,7 @@
 
 // The networks of one element and block are a module beside the program, models/float_16x16.so, which is
 // compiled and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
+// Those whose layers can have adapters are in models/lora_float_16x16.so.
 
 namespace pretrain {
 
@@ -17,9 +18,10 @@ struct model_module {
   char const* build;  ///< compiler, flags, instruction set and sources, which must be the program's
   char const* name;   ///< of its file: "float_16x16"
   std::unique_ptr<train::any_model> (*make)(model_description const& what);
-  /// Null if the element is not float.
   std::unique_ptr<train::any_model> (*make_classifier)(model_description const& what,
                                                        train::checkpoint const* from, int classes);
+  void (*add_adapters)(train::any_model& model, adapter_description const& what);  // null without adapters
+  double (*merge_adapters)(train::any_model& model, nn::merge_blocks into);
   tessera::nn::model_size (*size)(model_description const& what);
   product_speed (*speed)(tessera::context& ctx);
 };

@@ -6,26 +6,34 @@
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
 #include <tessera/nn/quantised_linear.hpp>
+#include <tessera/nn/sequence_classifier.hpp>
 
 namespace pretrain {
 
 namespace nn = tessera::nn;
 
-/// The transformers of an --precision and a block.
-template <class Element, class Block> struct transformers {
-  using gpt = nn::gpt<Element, Block>;
-  using bert = nn::encoder<Element, Block>;
+/// The layer of weights, by --precision and block.
+template <class Element, class Block> struct linear_of {
+  using type = nn::linear<Element, Block>;
 };
-/// The weights of layers are multiplied in 8 bits, all else is float.
-template <class Block> struct transformers<tessera::float8_e4m3, Block> {
-  using gpt = nn::gpt<float, Block, nn::transformer_block_of<nn::float8_linear<float, Block>>>;
-  using bert = nn::encoder<float, Block,
-                           nn::transformer_block_of<nn::float8_linear<float, Block>, nn::norm_order::post>>;
+/// Weights are multiplied in 8 bits, all else is float.
+template <class Block> struct linear_of<tessera::float8_e4m3, Block> {
+  using type = nn::float8_linear<float, Block>;
 };
-template <class Block> struct transformers<tessera::int8, Block> {
-  using gpt = nn::gpt<float, Block, nn::transformer_block_of<nn::int8_linear<float, Block>>>;
-  using bert = nn::encoder<float, Block,
-                           nn::transformer_block_of<nn::int8_linear<float, Block>, nn::norm_order::post>>;
+template <class Block> struct linear_of<tessera::int8, Block> {
+  using type = nn::int8_linear<float, Block>;
+};
+
+/// The transformers whose weights are layers Linear.
+template <class Linear> struct transformers {
+  using value = typename Linear::value_type;
+  using block = typename Linear::block;
+  using pre = nn::transformer_block_of<Linear>;
+  using post = nn::transformer_block_of<Linear, nn::norm_order::post>;
+
+  using gpt = nn::gpt<value, block, pre>;
+  using bert = nn::encoder<value, block, post>;
+  using classifier = nn::sequence_classifier<value, block, post>;
 };
 
 }  // namespace pretrain

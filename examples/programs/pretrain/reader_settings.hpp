@@ -65,7 +65,7 @@ inline option_table<filling_settings> const& filling_table() {
 
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
-  std::string checkpoint, weights = "last", format = "tessera", out;
+  std::string checkpoint, weights = "last", format = "tessera", merge = "none", out;
   double density = 1;
   std::string by = "magnitude";
   int block = 0, calibration = 16384, threads = 0;
@@ -83,6 +83,10 @@ inline option_table<freezing_settings> const& freezing_table() {
         {"format", &s::format, "tessera|hf",
          "of the folder: generate and fill_mask take tessera's as a --checkpoint; from_pretrained of "
          "transformers takes hf, with zeros for absent blocks, and its tokenizer"},
+        {"merge", &s::merge, "none|stored|all",
+         "add the adapters of a fine-tuned model to its weights, and drop them: to the blocks that are "
+         "stored, "
+         "or to all, so that a sparse matrix becomes dense; a dense one has all stored"},
         {"density", &s::density, "(0, 1]",
          "prune each weight first, to this share of all blocks of its matrix; prints the loss before and "
          "after, and writes "
@@ -128,29 +132,53 @@ inline option_table<interpolation_settings> const& interpolation_table() {
 
 /// All that the program that fine-tunes can be told.
 struct finetune_settings {
-  std::string checkpoint, train, validation, out;
-  int epochs = 4, batch = 32, threads = 0;
-  double lr = 2e-4, weight_decay = 0.01;
+  std::string checkpoint, train, validation, instructions, out;
+  std::string form = "alpaca", method = "full", target = "q,v";
+  int epochs = 4, batch = 32, rank = 8, threads = 0;
+  double lr = 0, weight_decay = 0.01, alpha = 16, lora_plus = 1;
   std::uint64_t seed = 1;
-  bool random_weights = false, help = false;
+  bool rank_stabilised = false, random_weights = false, help = false;
 };
 
 inline option_table<finetune_settings> const& finetune_table() {
   using s = finetune_settings;
   static const option_table<finetune_settings> table{
-      {"Options",
-       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run of --model bert, or one of its checkpoints"},
-        {"train", &s::train, "FILE.tsv", "texts to learn from: lines of a label, a tab and a text"},
-        {"validation", &s::validation, "FILE.tsv", "texts that measure, of the same labels"},
-        {"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
+      {"What to learn",
+       {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
+        {"train", &s::train, "FILE.tsv",
+         "by a BERT: texts to tell apart, lines of a label, a tab and a text"},
+        {"instructions", &s::instructions, "FILE.json",
+         "by a GPT: a list of objects with an instruction, an output and maybe an input; the tokens of "
+         "outputs are learned"},
+        {"template", &s::form, "alpaca|brief",
+         "the words around an instruction: those of Stanford Alpaca (Taori et al. 2023), or their headings "
+         "alone"},
+        {"validation", &s::validation, "FILE", "texts or instructions that measure, in the same form"},
+        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"}}},
+      {"Training",
+       {{"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
         {"batch", &s::batch, "[1, 65536]", "texts of a step; the last one of an epoch takes what is left"},
-        {"lr", &s::lr, "(0, inf)", "highest learning rate, after a tenth of the steps; it falls to 0"},
+        {"lr", &s::lr, "[0, inf)",
+         "highest learning rate, after a tenth of the steps; it falls to 0; 0: 2e-4, or 1e-3 of adapters"},
         {"weight-decay", &s::weight_decay, "[0, inf)", "of AdamW, on matrices"},
         {"random-weights", &s::random_weights, "",
          "begin with random weights of the same shape, to see what pre-training is worth"},
-        {"seed", &s::seed, "[0, inf)", "decides all that is random"},
-        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"},
-        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
+      {"Adapters",
+       {{"method", &s::method, "full|lora",
+         "train all weights, or freeze them and train adapters of low rank beside them (LoRA: Hu et al. "
+         "2022), and the layers that are new"},
+        {"rank", &s::rank, "[1, 1000000]", "of an adapter"},
+        {"alpha", &s::alpha, "(0, inf)", "adapters are scaled by alpha / rank"},
+        {"rank-stabilised", &s::rank_stabilised, "", "by alpha / sqrt(rank) (Kalajdzievski 2023)"},
+        {"target", &s::target, "LIST",
+         "which matrices of a layer have adapters: some of q, k, v, out, up and down, with commas between, "
+         "or all; qkv: one for q, k and v"},
+        {"lora-plus", &s::lora_plus, "(0, inf)",
+         "rate of the matrix that begins with zeros / rate of the other one (LoRA+: Hayou et al. 2024, who "
+         "advise 16)"}}},
+      {"Machine",
+       {{"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;
 }
@@ -211,11 +239,23 @@ inline interpolation_settings new_interpolation_settings(string_list arguments) 
 /// The settings of the program that fine-tunes.
 inline finetune_settings new_finetune_settings(string_list const& arguments) {
   finetune_settings s;
-  assign(finetune_table(), s, read_arguments(finetune_table(), arguments));
+  const auto given = read_arguments(finetune_table(), arguments);
+  assign(finetune_table(), s, given);
   if (s.help) return s;
   require_checkpoint(s.checkpoint);
-  require_said("train", s.train, "a file of texts to learn from");
-  require_said("validation", s.validation, "a file of texts that measure");
+  if (!s.instructions.empty() && !s.train.empty())
+    refuse("--instructions", "are for a GPT, and --train for a BERT; leave one out");
+  if (s.instructions.empty()) {
+    require_said("train", s.train, "a file of texts to learn from, or --instructions");
+    require_said("validation", s.validation, "a file of texts that measure");
+    if (is_said(given, "template")) refuse("--template", "is of --instructions, and there are none");
+  }
+  if (s.method != "lora")
+    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "lora-plus"})
+      if (is_said(given, name)) refuse("--" + std::string(name), "is of --method lora");
+  if (s.random_weights && s.method == "lora")
+    refuse("--random-weights", "with --method lora would freeze them; leave one out");
+  if (s.lr == 0) s.lr = s.method == "lora" ? 1e-3 : 2e-4;
   return s;
 }
 

@@ -12,6 +12,7 @@
 #include <tessera/io/text.hpp>
 #include <tessera/train/masters.hpp>
 
+#include "adapters.hpp"
 #include "run_record.hpp"
 
 namespace pretrain {
@@ -36,23 +37,29 @@ inline std::string find_checkpoint(std::string const& folder) {
       " no checkpoint; give the folder of a run, or one of its checkpoints"));
 }
 
-/// A model as a run left it.
+/// A model as a run left it, or a fine-tuning.
 struct trained_model {
   run_origin origin;
   run_record record;
+  model_description made_of;
+  std::optional<adapter_description> adapters;
   model network;
 };
 
 /// Bytes of its weights in a file, with zeros for absent blocks if it is dense there.
 inline double weight_bytes(trained_model const& of, bool dense = false) {
-  double bytes = 0;
-  for (variant const& v : variants_of(of.origin.asked))
-    if (v.name == of.record.variant) {
-      model_description what = description_of(of.origin.asked, v, of.origin.symbols.size());
-      if (dense) what.shape.density = 1;
-      bytes = double(size_of(what).weight_bytes());
-    }
-  return bytes;
+  model_description what = of.made_of;
+  if (dense) what.shape.density = 1;
+  return double(size_of(what).weight_bytes());
+}
+
+/// The model of the variant that a run has trained. Throws io_error if its settings have none.
+inline model_description description_of(run_origin const& origin, std::string const& variant_name,
+                                        std::string const& folder) {
+  for (variant const& v : variants_of(origin.asked))
+    if (v.name == variant_name) return description_of(origin.asked, v, origin.symbols.size());
+  throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
+                          tessera::io::in_quotes(variant_name) + " that its settings do not have");
 }
 
 /// Reads the checkpoint that `named` means, and prints where it is. Throws io_error if it is not one of a
@@ -66,13 +73,12 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   if (program.contains("classes"))
     refuse("--checkpoint",
            folder + " is a classifier, made by finetune; this program takes what pretrain made");
-  trained_model read{read_origin(program, folder), read_record(program.at("record")), {nullptr, ctx}};
-  for (variant const& v : variants_of(read.origin.asked))
-    if (v.name == read.record.variant)
-      read.network.network = make_model(description_of(read.origin.asked, v, read.origin.symbols.size()));
-  if (!read.network.network)
-    throw tessera::io_error("[--checkpoint] " + folder + " is of a variant " +
-                            tessera::io::in_quotes(read.record.variant) + " that its settings do not have");
+  trained_model read{read_origin(program, folder), read_record(program.at("record")), {}, {}, {nullptr, ctx}};
+  read.made_of = description_of(read.origin, read.record.variant, folder);
+  if (program.contains("adapters")) read.adapters = read_adapters(program.at("adapters"));
+  read.made_of.can_adapt = read.adapters.has_value();
+  read.network.network = make_model(read.made_of);
+  if (read.adapters) add_adapters(read.made_of, *read.network.network, *read.adapters);
   read.network.load(from);
   const bool always = read.origin.asked.optimizer == "schedule-free";  // loaded
   if (weights == "average" && !always) {

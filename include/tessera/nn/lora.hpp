@@ -15,6 +15,7 @@
 #include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/linear_like.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
@@ -26,29 +27,10 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// The adapters of a LoRA layer.
-struct lora_settings {
-  std::int64_t rank = 8;
-  double alpha = 16;             // the scale is alpha ÷ rank
-  bool rank_stabilised = false;  // or alpha ÷ √rank (Kalajdzievski 2023, arXiv 2312.03732)
-
-  double scale() const {
-    return alpha / (rank_stabilised ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
-  }
-  /// Throws option_error for settings without meaning.
-  void check() const {
-    if (rank < 1) throw option_error(message("[lora] rank is ", rank, ": it must be at least 1"));
-    if (!std::isfinite(alpha)) throw option_error(message("[lora] alpha is ", alpha));
-  }
-};
-
 /// Rows first … end - 1 of a matrix.
 struct row_range {
   std::int64_t first, end;
 };
-
-/// Where the product of adapters goes: into the stored blocks of W alone, or into all, so that W is dense.
-enum class merge_blocks { stored, all };
 
 /// y = A x + s U (D x), where A x = W x + b is a linear_like layer that is frozen, and D and U are of low
 /// rank (LoRA: Hu et al. 2022, arXiv 2106.09685). A new one has no adapters, and computes what its base does.

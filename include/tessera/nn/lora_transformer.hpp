@@ -2,17 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/nn/lora.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/nn/parameter.hpp>
 
 // Adapters for a whole nn::gpt, nn::encoder or nn::sequence_classifier, whose layers are made of nn::lora:
@@ -25,34 +24,6 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Which matrices of each layer get adapters. Q, K and V are rows of one matrix: each of them has an adapter
-/// of its own, or all of them share one.
-struct lora_targets {
-  bool query = false, key = false, value = false;
-  bool qkv = false;
-  bool out = false, up = false, down = false;
-
-  /// Their names: for options and files.
-  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
-      {"q", &lora_targets::query},
-      {"k", &lora_targets::key},
-      {"v", &lora_targets::value},
-      {"qkv", &lora_targets::qkv},
-      {"out", &lora_targets::out},
-      {"up", &lora_targets::up},
-      {"down", &lora_targets::down},
-  }};
-  bool of_rows() const { return query || key || value; }
-  /// Throws option_error if there are none, and for qkv beside one of its parts.
-  void check() const {
-    if (!of_rows() && !qkv && !out && !up && !down)
-      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
-    if (of_rows() && qkv)
-      throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
-  }
-  friend bool operator==(lora_targets const&, lora_targets const&) = default;
-};
-
 namespace detail {
 /// Calls visit(layer, rows, name) for each target, in one order; without rows all of them are meant.
 template <class Model, class Visit>
@@ -60,7 +31,7 @@ void for_each_target(Model& model, lora_targets const& where, Visit&& visit) {
   for (std::size_t i = 0; i < model.blocks.layers.size(); ++i) {
     auto& layer = model.blocks.layers[i];
     const parameter_name blocks("block"), block = blocks.child(int(i)), attention = block.child("attention"),
-                         mlp = block.child("mlp");
+                                          mlp = block.child("mlp");
     std::vector<row_range> rows;
     const auto heads = layer.attention.heads;
     const std::int64_t all = layer.attention.qkv.plain().weight.rows(),

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include <tessera/io/json.hpp>
+#include <tessera/io/text.hpp>
+
+#include "../common/options.hpp"
+#include "model.hpp"
+
+// The adapters of a fine-tuned model: as options, and in its checkpoint.
+
+namespace pretrain {
+
+using namespace programs;
+
+/// The targets of a list such as "q,v"; "all" is every matrix. Throws option_error for a name that is none.
+///   where   what the list was given by, for the error
+inline nn::lora_targets targets_of(std::string_view list, std::string const& where) {
+  nn::lora_targets targets;
+  if (list == "all") list = "q,k,v,out,up,down";
+  while (!list.empty()) {
+    const std::string_view name = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), name.size() + 1));
+    const auto known = [&](auto const& each) { return each.first == name; };
+    const auto found = std::find_if(targets.names.begin(), targets.names.end(), known);
+    if (found == targets.names.end())
+      refuse(where, "has no target " + tessera::io::in_quotes(std::string(name)) +
+                        "; there are q, k, v, qkv, out, up and down, with commas between, and all");
+    targets.*found->second = true;
+  }
+  return targets;
+}
+inline std::string text_of(nn::lora_targets const& targets) {
+  std::string text;
+  for (auto const& [name, member] : targets.names)
+    if (targets.*member) text += (text.empty() ? "" : ",") + std::string(name);
+  return text;
+}
+
+inline tessera::io::json to_json(adapter_description const& of) {
+  return tessera::io::json::object{{"rank", of.settings.rank},
+                                   {"alpha", of.settings.alpha},
+                                   {"rank_stabilised", of.settings.rank_stabilised},
+                                   {"targets", text_of(of.targets)}};
+}
+inline adapter_description read_adapters(tessera::io::json_place const& at) {
+  return {{at.at("rank").as_integer(), at.at("alpha").as_number(), at.at("rank_stabilised").as_bool()},
+          targets_of(at.at("targets").as_string(), "[checkpoint]")};
+}
+
+}  // namespace pretrain
