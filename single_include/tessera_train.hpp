@@ -34363,15 +34363,16 @@ gradient_difference check_gradients(Layer& layer, panel_matrix<double>& x, pass<
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/lora.hpp
-#ifndef TESSERA_SINGLE_NN_LORA
-#define TESSERA_SINGLE_NN_LORA
-#include <algorithm>
+// ---- tessera/nn/lora_settings.hpp
+#ifndef TESSERA_SINGLE_NN_LORA_SETTINGS
+#define TESSERA_SINGLE_NN_LORA_SETTINGS
+#include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
-#include <vector>
+
+// What LoRA's adapters can be told, for programs that do not compute with them: see nn/lora.hpp.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -34391,13 +34392,56 @@ struct lora_settings {
   }
 };
 
+/// Where the product of adapters goes: into the stored blocks of W alone, or into all, so that W is dense.
+enum class merge_blocks { stored, all };
+
+/// Which matrices of each layer get adapters. Q, K and V are rows of one matrix: each of them has an adapter
+/// of its own, or all of them share one.
+struct lora_targets {
+  bool query = false, key = false, value = false;
+  bool qkv = false;
+  bool out = false, up = false, down = false;
+
+  /// Their names: for options and files.
+  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
+      {"q", &lora_targets::query},
+      {"k", &lora_targets::key},
+      {"v", &lora_targets::value},
+      {"qkv", &lora_targets::qkv},
+      {"out", &lora_targets::out},
+      {"up", &lora_targets::up},
+      {"down", &lora_targets::down},
+  }};
+  bool of_rows() const { return query || key || value; }
+  /// Throws option_error if there are none, and for qkv beside one of its parts.
+  void check() const {
+    if (!of_rows() && !qkv && !out && !up && !down)
+      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
+    if (of_rows() && qkv)
+      throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
+  }
+  friend bool operator==(lora_targets const&, lora_targets const&) = default;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/lora.hpp
+#ifndef TESSERA_SINGLE_NN_LORA
+#define TESSERA_SINGLE_NN_LORA
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
 /// Rows first … end - 1 of a matrix.
 struct row_range {
   std::int64_t first, end;
 };
-
-/// Where the product of adapters goes: into the stored blocks of W alone, or into all, so that W is dense.
-enum class merge_blocks { stored, all };
 
 /// y = A x + s U (D x), where A x = W x + b is a linear_like layer that is frozen, and D and U are of low
 /// rank (LoRA: Hu et al. 2022, arXiv 2106.09685). A new one has no adapters, and computes what its base does.
@@ -34585,11 +34629,9 @@ static_assert(linear_like<lora<float, block_shape<16>>>);
 #ifndef TESSERA_SINGLE_NN_LORA_TRANSFORMER
 #define TESSERA_SINGLE_NN_LORA_TRANSFORMER
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34603,34 +34645,6 @@ static_assert(linear_like<lora<float, block_shape<16>>>);
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Which matrices of each layer get adapters. Q, K and V are rows of one matrix: each of them has an adapter
-/// of its own, or all of them share one.
-struct lora_targets {
-  bool query = false, key = false, value = false;
-  bool qkv = false;
-  bool out = false, up = false, down = false;
-
-  /// Their names: for options and files.
-  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
-      {"q", &lora_targets::query},
-      {"k", &lora_targets::key},
-      {"v", &lora_targets::value},
-      {"qkv", &lora_targets::qkv},
-      {"out", &lora_targets::out},
-      {"up", &lora_targets::up},
-      {"down", &lora_targets::down},
-  }};
-  bool of_rows() const { return query || key || value; }
-  /// Throws option_error if there are none, and for qkv beside one of its parts.
-  void check() const {
-    if (!of_rows() && !qkv && !out && !up && !down)
-      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
-    if (of_rows() && qkv)
-      throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
-  }
-  friend bool operator==(lora_targets const&, lora_targets const&) = default;
-};
-
 namespace detail {
 /// Calls visit(layer, rows, name) for each target, in one order; without rows all of them are meant.
 template <class Model, class Visit>
@@ -34638,7 +34652,7 @@ void for_each_target(Model& model, lora_targets const& where, Visit&& visit) {
   for (std::size_t i = 0; i < model.blocks.layers.size(); ++i) {
     auto& layer = model.blocks.layers[i];
     const parameter_name blocks("block"), block = blocks.child(int(i)), attention = block.child("attention"),
-                         mlp = block.child("mlp");
+                                          mlp = block.child("mlp");
     std::vector<row_range> rows;
     const auto heads = layer.attention.heads;
     const std::int64_t all = layer.attention.qkv.plain().weight.rows(),

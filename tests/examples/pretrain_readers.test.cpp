@@ -198,58 +198,6 @@ TEST_CASE("freeze: a trained model is pruned, the loss of each weight is told, a
   refused("--density 0.5 --text " + here.in("other.txt"), "[");
 }
 
-TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistakes are named") {
-  const workplace here;
-  CHECK(shell(here.pretrain("a", "--model bert --vocabulary 300 --only sparse --static")).code == 0);
-  std::string lines, others;
-  for (int i = 0; i < 200; ++i) {
-    const std::string even = "even\tof " + std::to_string(i) + " the square is here\n",
-                      odd = "odd\tthe " + std::to_string(i) + " is of the square\n";
-    (i % 5 == 0 ? others : lines) += even + odd;
-  }
-  put(here.in("train.tsv"), lines);
-  put(here.in("test.tsv"), others);
-  const std::string finetune = FINETUNE " --checkpoint " + here.in("runs/a") + " --train " +
-                               here.in("train.tsv") + " --validation " + here.in("test.tsv") +
-                               " --lr 3e-3 --epochs 10 ";
-  const outcome learned = shell(finetune + "--out " + here.in("tuned"));
-  CHECK(learned.code == 0);
-  CHECK(contains(learned, "320 texts of 2 classes to learn, 80 to validate"));
-  CHECK(contains(learned, "epoch 10"));
-  CHECK(contains(learned, "accuracy 100.0 %"));
-  CHECK(shell(finetune).output + "in " + here.in("tuned") + "\n" == learned.output);  // the same bits
-  CHECK(shell(finetune + "--random-weights").output != shell(finetune).output);
-  if (const auto full =
-          with_full_disk(here.in("disk"), "true", finetune + "--out " + here.in("disk/tuned"))) {
-    CHECK(full->code == 1);
-    CHECK(contains(*full, "[" + here.in("disk/tuned") + "] the weights need "));
-    CHECK(full->output.find("epoch") == std::string::npos);
-  }
-  const tessera::io::safetensors_file before(here.in("runs/a/sparse/step-00000060/tensors.safetensors")),
-      after(here.in("tuned/tensors.safetensors"));
-  for (auto const& [name, tensor] : after.tensors())
-    if (name.ends_with(".weight") && before.contains(name)) CHECK(tensor.shape == before.at(name).shape);
-  CHECK(after.at("classifier.weight").shape == std::vector<std::int64_t>{2, 32});
-
-  const auto refused = [&](std::string const& command, int code, std::string const& message) {
-    const outcome result = shell(command);
-    CHECK(result.code == code);
-    CHECK(contains(result, message));
-  };
-  refused(finetune + "--out " + here.in("tuned"), 2, "exists already");
-  put(here.in("test.tsv"),
-      "\xEF\xBB\xBF"
-      "even\tof 1\nneither\tof 2\n");
-  refused(finetune, 2, "test.tsv line 2: \"neither\" is in no line to train on");
-  put(here.in("train.tsv"), "even\tof 1\nno tab\n");
-  refused(finetune, 1, "train.tsv line 2: a label, a tab and a text are meant");
-  put(here.in("train.tsv"), "even\tof 1\n");
-  refused(finetune, 2, "has the one label \"even\"");
-  CHECK(shell(here.pretrain("b", "--steps 2 --only dense")).code == 0);
-  refused(FINETUNE " --checkpoint " + here.in("runs/b") + " --train x --validation x", 2,
-          "finetune takes a BERT");
-}
-
 TEST_CASE("pretrain: a GPT on the pieces of words writes text again") {
   const workplace here;
   CHECK(shell(here.pretrain("a", "--level bpe --vocabulary 300 --preset tiny --hidden 32 --only sparse"))

@@ -59,7 +59,8 @@ template <class Model> void randomise_up(Model& m) {
   });
 }
 
-TEST_CASE("lora of a transformer: it reads the weights of its base, and merges into a model that the base reads") {
+TEST_CASE(
+    "lora of a transformer: it reads the weights of its base, and merges into a model that the base reads") {
   const scratch_folder folder;
   const plain base(small(), 3);
   const auto expected = logits(base);
@@ -111,7 +112,8 @@ TEST_CASE("lora of a transformer: targets") {
   };
   CHECK(refusal({}, {}) == "[lora] no targets: q, k, v, qkv, out, up and down are");
   CHECK(refusal({}, {.query = true, .qkv = true}).find("qkv and one of q, k and v") != std::string::npos);
-  CHECK(refusal({.rank = 25}, {.up = true}) == "[lora] rank is 25, but block.0.mlp.up has 24 rows or columns");
+  CHECK(refusal({.rank = 25}, {.up = true}) ==
+        "[lora] rank is 25, but block.0.mlp.up has 24 rows or columns");
   CHECK(refusal({.rank = 25}, {.value = true}).find("block.0.attention.qkv has 24 rows of a target") !=
         std::string::npos);
   CHECK(refusal({.rank = 0}, {.up = true}).find("rank is 0") != std::string::npos);
