@@ -287,7 +287,8 @@ struct changed_folder {
     std::filesystem::copy(of, path);
     config = io::read_json(path + "/adapter_config.json");
   }
-  /// What read_peft and load_peft say if a member of the configuration is another, and the path is left out.
+  /// The error of read_peft and load_peft if a member of the configuration is another, and the path is left
+  /// out.
   template <class Model> std::string refusal(Model& model, std::string const& key, io::json value) {
     io::json changed = config;
     changed[key] = std::move(value);
@@ -318,10 +319,9 @@ TEST_CASE("peft: a configuration of other adapters is refused by the name of its
   CHECK(says("peft_type", "LOHA") ==
         in + "peft_type is \"LOHA\", but the adapters that are read are \"LORA\"");
   CHECK(says("bias", "all").starts_with(in + "bias is \"all\", but"));
-  CHECK(says("fan_in_fan_out", false) ==
-        in + "fan_in_fan_out is false, but for GPT-2, as this model is, it is true");
+  CHECK(says("fan_in_fan_out", false) == in + "fan_in_fan_out is false, but of GPT-2 it is true");
   CHECK(
-      says("init_lora_weights", "pissa").starts_with(in + "init_lora_weights is \"pissa\", but adapters on"));
+      says("init_lora_weights", "pissa").starts_with(in + "init_lora_weights is \"pissa\", but of adapters"));
   CHECK(says("rank_pattern", object{{"c_attn", 4}}) ==
         in + "rank_pattern is {\"c_attn\":4}, which adapters here cannot have");
   CHECK(says("alpha_pattern", object{{"c_attn", 4}}).starts_with(in + "alpha_pattern is {"));
@@ -386,8 +386,7 @@ TEST_CASE("peft: adapters of another base are refused by the names of their tens
   CHECK(folder.refusal(shorter).starts_with(
       in + "this model has no place for 6 tensors: \"base_model.model.transformer.h.1.attn.c_attn.lora_A"));
   auto encoder = train::pretrained<bert<float>>(golden + "bert");
-  CHECK(folder.refusal(encoder) ==
-        "adapter_config.json] fan_in_fan_out is true, but for BERT, as this model is, it is false");
+  CHECK(folder.refusal(encoder) == "adapter_config.json] fan_in_fan_out is true, but of BERT it is false");
   CHECK(folder.refusal(encoder, "fan_in_fan_out", false)
             .starts_with(in + "this model has no place for 12 tensors"));
   put(folder.path + "/adapter_config.json", io::to_text(folder.config));
@@ -441,7 +440,7 @@ TEST_CASE("peft: a model of other adapters, or of none, is refused, and nothing 
   has(saves(model, {.rank = 0}), "rank is 0");
   const nn::lora_settings less{.rank = 2, .alpha = 2};
   has(saves(adapted<bert<float>>({.rank = 3, .alpha = 3}, where), less),
-      "the adapters of block.0.attention.qkv have a rank above 2");
+      "the adapters of block.0.attention.qkv have another rank than 2");
   nn::transformer_config c = small_shape();
   c.positions = nn::position_coding::rotary;
   has(saves(gpt2<float>(c, 1), how), "[peft] the model has no position_embedding, which GPT-2 and BERT have");

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -26,12 +25,10 @@
 #include <tessera/io/text.hpp>
 #include <tessera/nn/lora.hpp>
 #include <tessera/nn/lora_transformer.hpp>
-#include <tessera/nn/parameter_list.hpp>
-#include <tessera/nn/transformer_config.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/hugging_face_tensors.hpp>
-#include <tessera/train/settings.hpp>
+#include <tessera/train/peft_modules.hpp>
 
 // Adapters as PEFT, the library of Hugging Face, saves them: a folder with adapter_config.json and
 // adapter_model.safetensors, for a model that is GPT-2 or BERT (see pretrained.hpp).
@@ -42,14 +39,14 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
-/// What a folder of PEFT says of its adapters.
+/// The adapters of a folder of PEFT, without their values.
 struct peft_adapters {
   nn::lora_settings settings;
   nn::lora_targets targets;  // qkv of GPT-2, where Q, K and V are one module; q, k and v of BERT
   std::string base;          // the name or folder of the model that they were trained on; "" without
 };
 
-/// Reads what adapters a folder has, and compares the names and shapes of all their tensors with a model.
+/// Reads which adapters a folder has, and compares the names and shapes of all their tensors with a model.
 ///   base   an nn::gpt, nn::encoder or nn::sequence_classifier, with adapters or without
 /// Throws io_error, with the file and the place: for adapters that are not LoRA's, or that change more than
 /// the matrices of lora_targets, have several ranks, or belong to another base; for a member of the
@@ -57,17 +54,17 @@ struct peft_adapters {
 /// or has no place. Throws option_error for a model that is neither GPT-2 nor BERT.
 peft_adapters read_peft(std::string const& folder, any_layer const& base);
 
-/// Gives the adapters of a model, made by nn::add_lora with what read_peft returns, the values of the folder,
-/// converted to their element. Throws as read_peft, and option_error for a model of other adapters, before
-/// anything is changed.
+/// Gives the adapters of a model, made by nn::add_lora with the results of read_peft, the values of the
+/// folder, converted to their element. Throws as read_peft, and option_error for a model of other adapters,
+/// before anything is changed.
 void load_peft(std::string const& folder, mutable_any_layer const& model);
 
 /// Writes the adapters of a model as a folder of PEFT, for PeftModel.from_pretrained with GPT2LMHeadModel,
 /// BertForMaskedLM or BertForSequenceClassification; heads are not written. The folder is new or has only
 /// files of these names, and appears as a whole. Tensors keep their element. Where several of Q, K and V of
 /// GPT-2 have adapters, they become one of the sum of their ranks, B having zeros where they do not meet; all
-/// other adapters then get this rank by zeros, and alpha follows, so that the model computes the same.
-///   how          what nn::add_lora was called with
+/// other adapters then get this rank by zeros, and alpha follows, so that no scale changes.
+///   how          the settings that nn::add_lora was called with
 ///   base_model   the name or folder of the model without adapters, as from_pretrained takes it, or ""
 /// Throws option_error for a model that is neither GPT-2 nor BERT, or has no adapters or others than `how`
 /// says, and io_error for a folder that cannot be written.
@@ -80,151 +77,6 @@ namespace detail {
 
 inline constexpr char const *peft_config = "adapter_config.json", *peft_tensors = "adapter_model.safetensors";
 
-/// A module of Hugging Face that may have an adapter, and the rows of a matrix here that are its weight.
-struct peft_module {
-  std::string ours, theirs;  // "block.3.attention.qkv", "bert.encoder.layer.3.attention.self.key"
-  bool nn::lora_targets::* target;
-  nn::row_range rows;
-  std::int64_t inputs;
-
-  std::int64_t outputs() const { return rows.end - rows.first; }
-  /// Whether a name of target_modules means it.
-  bool is_meant_by(std::string const& name) const { return theirs == name || theirs.ends_with("." + name); }
-};
-
-/// A name without its last part.
-TESSERA_BODY std::string layer_of(std::string const& name) { return name.substr(0, name.rfind('.')); }
-
-TESSERA_BODY bool nn::lora_targets::* target_of(std::string const& layer, bool is_one, std::size_t part) {
-  using where = nn::lora_targets;
-  if (layer.ends_with(".mlp.up")) return &where::up;
-  if (layer.ends_with(".mlp.down")) return &where::down;
-  if (layer.ends_with(".out")) return &where::out;
-  return is_one ? &where::qkv : std::array{&where::query, &where::key, &where::value}[part];
-}
-
-/// A model as GPT-2 or BERT, without its heads.
-class peft_base {
- public:
-  explicit peft_base(any_layer const& model) : list_(model), tensors_(list_) {
-    if (tensors_.find("embedding_norm.weight")) family = hugging_face_model::bert;
-    nn::transformer_config shape;
-    shape.hidden = need("position_embedding").cols();
-    shape.feed_forward = need("block.0.mlp.up.weight").rows() / shape.hidden;
-    shape.layers = 1;
-    while (tensors_.find(message("block.", shape.layers, ".mlp.up.weight"))) ++shape.layers;
-    for_each_tensor(family, shape, [&](hugging_face_tensor const& each) {
-      if (each.is_matrix() && each.ours.starts_with("block.")) add(each);
-    });
-  }
-  peft_base(peft_base const&) = delete;  // tensors_ refers to list_
-
-  any_tensor const* find(std::string const& name) const { return tensors_.find(name); }
-
-  hugging_face_model family = hugging_face_model::gpt2;
-  std::vector<peft_module> modules;
-
- private:
-  any_tensor const& need(std::string const& name) const {
-    if (any_tensor const* const found = find(name)) return *found;
-    throw option_error(message("[peft] the model has no ", name, ", which GPT-2 and BERT have"));
-  }
-  void add(hugging_face_tensor const& each) {
-    any_tensor const& weight = need(each.ours);
-    if (weight.rows() != each.rows || weight.cols() != each.cols)
-      throw option_error(message("[peft] ", each.ours, " is ", weight.rows(), " x ", weight.cols(),
-                                 ", but would be ", each.rows, " x ", each.cols, " in GPT-2 and BERT"));
-    const std::string ours = layer_of(each.ours);
-    for (std::size_t i = 0; i < each.theirs.size(); ++i) {
-      const std::int64_t first = std::int64_t(i) * each.rows_of_each();
-      modules.push_back({ours,
-                         layer_of(each.theirs[i]),
-                         target_of(ours, each.theirs.size() == 1, i),
-                         {first, first + each.rows_of_each()},
-                         each.cols});
-    }
-  }
-
-  nn::parameter_list list_;
-  tensors_by_name tensors_;
-};
-
-/// The matrices of PEFT's adapters: our D and U.
-///   A (rank, inputs)   B (outputs, rank)
-enum class peft_part { a, b };
-
-/// The name of a tensor of a file.
-TESSERA_BODY std::string peft_key(std::string const& module, peft_part part) {
-  return "base_model.model." + module + (part == peft_part::a ? ".lora_A.weight" : ".lora_B.weight");
-}
-
-/// The adapter of a module in a model. D has groups of rows, one for each range of rows of W that has an
-/// adapter of its own, and U as many groups of columns.
-struct peft_adapter {
-  peft_module const* module;
-  any_tensor down, up;
-  std::int64_t first, end;  // the groups that meet rows of the module
-
-  std::int64_t groups() const { return end - first; }
-  /// Calls visit(value, row, col) for each stored value of A or B, and padding(value) for those beyond the
-  /// rank of their group.
-  void for_each_value(peft_part part, std::int64_t rank, auto&& visit, auto&& padding) const {
-    const bool is_a = part == peft_part::a;
-    any_tensor of = is_a ? down : up;
-    const std::int64_t each = round_up<std::int64_t>(rank, 4);
-    tessera::for_each_value(
-        of, of.data(), of.element().bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
-          const std::int64_t group = (is_a ? row : col) / each, within = (is_a ? row : col) % each,
-                             at = (group - first) * rank + within;
-          if (!is_a && (row < module->rows.first || row >= module->rows.end)) return;
-          if (group < first || group >= end) return;
-          if (within >= rank)
-            padding(value);
-          else if (is_a)
-            visit(value, at, col);
-          else
-            visit(value, row - module->rows.first, at);
-        });
-  }
-};
-
-/// The adapters of a model. Throws option_error unless they are as `how` says, and all of them adapters of
-/// modules.
-TESSERA_COLD TESSERA_BODY std::vector<peft_adapter> adapters_of(any_layer const& model, peft_base const& base,
-                                                                nn::lora_settings const& how) {
-  std::map<std::string, double> scales;  // each layer that has adapters has one
-  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
-    double const* const scale = each.value.get_if<double>();
-    if (scale && name.last() == "scale") scales[layer_of(name.text())] = *scale;
-  });
-  std::map<std::string, double> others = scales;
-  std::vector<peft_adapter> all;
-  const std::int64_t each = round_up<std::int64_t>(how.rank, 4);
-  for (peft_module const& module : base.modules) {
-    if (!scales.contains(module.ours)) continue;
-    others.erase(module.ours);
-    any_tensor const *const down = base.find(module.ours + ".down.weight"), *const up = base.find(
-                                                                                module.ours + ".up.weight");
-    if (!down || !up) throw option_error(message("[peft] ", module.ours, " has a scale, but no adapters"));
-    if (down->rows() % each != 0 || scales[module.ours] != how.scale())
-      throw option_error(message("[peft] ", module.ours, " has adapters of ", down->rows(),
-                                 " rows and the scale ", scales[module.ours], ", but of rank ", how.rank,
-                                 " they would have ", each, " rows each and the scale ", how.scale()));
-    std::int64_t first = down->rows(), end = 0;
-    up->pattern().for_each([&](int block_row, int block_col, std::int64_t) {
-      const std::int64_t row = std::int64_t{block_row} * up->block_rows(),
-                         group = std::int64_t{block_col} * up->block_cols() / each;
-      if (row >= module.rows.end || row + up->block_rows() <= module.rows.first) return;
-      first = std::min(first, group), end = std::max(end, group + 1);
-    });
-    if (end > 0) all.push_back({&module, *down, *up, first, end});
-  }
-  if (!others.empty())
-    throw option_error(message("[peft] the model has adapters of ", others.begin()->first,
-                               ", which is not one of the matrices of nn::lora_targets"));
-  return all;
-}
-
 /// Whether a member of a configuration says nothing.
 TESSERA_BODY bool is_empty(io::json const& value) {
   auto const* const text = value.get_if<std::string>();
@@ -232,18 +84,6 @@ TESSERA_BODY bool is_empty(io::json const& value) {
   auto const* const members = value.get_if<io::json::object>();
   return value.is_null() || value == io::json(false) || (text && text->empty()) ||
          (elements && elements->empty()) || (members && members->empty());
-}
-
-/// Throws io_error unless a member of a configuration, or what it is without, has one of these values.
-TESSERA_BODY void expect(io::json_place const& config, std::string const& document, char const* key,
-                         io::json const& missing, std::vector<io::json> const& known, char const* why) {
-  io::json const* const found = config.value().find(key);
-  io::json const& value = found ? *found : missing;
-  if (std::find(known.begin(), known.end(), value) != known.end()) return;
-  std::string all;
-  for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
-  io::json_place(value, document, key)
-      .fail(message("is ", io::excerpt(io::to_text(value)), ", but ", why, " ", all));
 }
 
 /// A folder of PEFT, compared with a model.
@@ -258,7 +98,7 @@ class peft_files {
     compare_names(base);
   }
   peft_adapters const& adapters() const { return adapters_; }
-  /// Those that have adapters.
+  /// All that have adapters.
   std::vector<peft_module> const& modules() const { return modules_; }
 
   /// Gives an adapter of the model the values of the files.
@@ -282,15 +122,13 @@ class peft_files {
 
   void read_config(hugging_face_model family) {
     const bool is_gpt2 = family == hugging_face_model::gpt2;
+    expect("peft_type", {}, {"LORA"}, "the adapters that are read are");
     refuse_unknown();
-    expect(config(), config_path_, "peft_type", {}, {"LORA"}, "the adapters that are read are");
-    expect(config(), config_path_, "bias", "none", {"none"}, "of biases are trained");
-    expect(config(), config_path_, "fan_in_fan_out", false, {is_gpt2},
-           is_gpt2 ? "for GPT-2, as this model is, it is" : "for BERT, as this model is, it is");
+    expect("bias", "none", {"none"}, "biases of these adapters are");
+    expect("fan_in_fan_out", false, {is_gpt2}, is_gpt2 ? "of GPT-2 it is" : "of BERT it is");
     // Others change the weights of the base, too.
-    expect(config(), config_path_, "init_lora_weights", true,
-           {true, false, {}, "gaussian", "eva", "orthogonal"},
-           "adapters on the weights of the base itself have");
+    expect("init_lora_weights", true, {true, false, {}, "gaussian", "eva", "orthogonal"},
+           "of adapters that leave the base as it is it is");
     nn::lora_settings& settings = adapters_.settings;
     settings.rank = config().at("r").as_integer();
     settings.alpha = config().at("lora_alpha").as_number();
@@ -300,7 +138,18 @@ class peft_files {
     io::json const* const base = config_.find("base_model_name_or_path");
     if (base && !base->is_null()) adapters_.base = config().at("base_model_name_or_path").as_string();
   }
-  /// Throws io_error for a member that is not known, and says something.
+  /// Throws io_error unless a member of the configuration, or `missing` without it, has one of these values.
+  void expect(char const* key, io::json const& missing, std::vector<io::json> const& known,
+              char const* why) const {
+    io::json const* const found = config_.find(key);
+    io::json const& value = found ? *found : missing;
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    std::string all;
+    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
+    io::json_place(value, config_path_, key)
+        .fail(message("is ", io::excerpt(io::to_text(value)), ", but ", why, " ", all));
+  }
+  /// Throws io_error for a member that is not known, unless it says nothing.
   void refuse_unknown() const {
     constexpr std::array<std::string_view, 17> known{"auto_mapping",
                                                      "base_model_name_or_path",
@@ -359,8 +208,8 @@ class peft_files {
     io::detail::with_type_of(file_, tensor, [](auto) {});
   }
 
-  /// Throws io_error unless target_modules means those modules that the files have adapters of; one that is
-  /// no list is a regular expression, and is not compared.
+  /// Throws io_error unless target_modules means the modules that the files have adapters of. If it is no
+  /// list it is a regular expression, and is not compared.
   void compare_names(peft_base const& base) const {
     io::json const* const names = config_.find("target_modules");
     if (!names || !names->get_if<io::json::array>()) return;
@@ -410,7 +259,8 @@ class outgoing_peft {
             {"base_model_name_or_path", base_model.empty() ? io::json() : io::json(base_model)},
             {"target_modules", target_modules()},
             {"r", rank()},
-            {"lora_alpha", alpha},
+            {"lora_alpha", alpha == std::trunc(alpha) && std::abs(alpha) < 1e9 ? io::json(std::int64_t(alpha))
+                                                                               : io::json(alpha)},
             {"use_rslora", how_.rank_stabilised},
             {"lora_dropout", 0.0},
             {"bias", "none"},
@@ -440,8 +290,8 @@ class outgoing_peft {
           double number = 0;
           element.to_double(value, 1, &number);
           if (number != 0)
-            throw option_error(
-                message("[save_peft] the adapters of ", each.module->ours, " have a rank above ", how_.rank));
+            throw option_error(message("[save_peft] the adapters of ", each.module->ours,
+                                       " have another rank than ", how_.rank));
         });
     written_.push_back({peft_key(each.module->theirs, part), element.name, shape, values});
   }
@@ -488,7 +338,7 @@ TESSERA_COLD TESSERA_BODY void load_peft(std::string const& folder, mutable_any_
   if (!std::ranges::equal(adapters, files.modules(), is_its_own))
     throw option_error(message("[load_peft ", folder,
                                "] the model has not the adapters of these files: nn::add_lora makes them, "
-                               "with what read_peft returns"));
+                               "with the results of read_peft"));
   for (detail::peft_adapter const& each : adapters)
     files.read_into(each, detail::peft_part::a), files.read_into(each, detail::peft_part::b);
 }
