@@ -122,13 +122,14 @@ class peft_files {
 
   void read_config(hugging_face_model family) {
     const bool is_gpt2 = family == hugging_face_model::gpt2;
+    static_cast<void>(config().at("peft_type"));  // throws io_error if it is missing
     expect("peft_type", {}, {"LORA"}, "the adapters that are read are");
     refuse_unknown();
     expect("bias", "none", {"none"}, "biases of these adapters are");
     expect("fan_in_fan_out", false, {is_gpt2}, is_gpt2 ? "of GPT-2 it is" : "of BERT it is");
     // Others change the weights of the base, too.
     expect("init_lora_weights", true, {true, false, {}, "gaussian", "eva", "orthogonal"},
-           "of adapters that leave the base as it is it is");
+           "adapters that leave the base as it is have");
     nn::lora_settings& settings = adapters_.settings;
     settings.rank = config().at("r").as_integer();
     settings.alpha = config().at("lora_alpha").as_number();
