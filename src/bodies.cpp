@@ -71,6 +71,8 @@
 #include <tessera/train/optimizers/trust_ratio.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/parameterisation.hpp>
+#include <tessera/train/peft.hpp>
+#include <tessera/train/peft_modules.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/save_checkpoint.hpp>
 #include <tessera/train/save_pretrained.hpp>
