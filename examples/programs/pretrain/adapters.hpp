@@ -7,6 +7,7 @@
 
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/train/peft.hpp>
 
 #include "../common/options.hpp"
 #include "model.hpp"
@@ -50,6 +51,17 @@ inline tessera::io::json to_json(adapter_description const& of) {
 inline adapter_description read_adapters(tessera::io::json_place const& at) {
   return {{at.at("rank").as_integer(), at.at("alpha").as_number(), at.at("rank_stabilised").as_bool()},
           targets_of(at.at("targets").as_string(), "[checkpoint]")};
+}
+
+/// Gives a model of `what`, which can have adapters, those of a folder of PEFT.
+inline adapter_description read_peft_into(train::any_model& model, model_description const& what,
+                                          std::string const& folder) {
+  const train::trainable_layer layer = model.layer();
+  const train::peft_adapters found = train::read_peft(folder, layer);
+  const adapter_description its{found.settings, found.targets};
+  add_adapters(what, model, its);
+  train::load_peft(folder, layer);
+  return its;
 }
 
 }  // namespace pretrain

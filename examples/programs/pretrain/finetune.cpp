@@ -81,10 +81,15 @@ base_model read_base(finetune_settings const& s) {
   return {std::move(folder), std::move(from), std::move(origin), std::move(record), std::move(what)};
 }
 
-/// The adapters that are asked for; without --method lora, none.
-std::optional<adapter_description> adapters_of(finetune_settings const& s) {
+/// Gives a model the adapters that are asked for; without --method lora, none.
+std::optional<adapter_description> adapt(finetune_settings const& s, base_model const& base,
+                                         train::any_model& learner) {
   if (s.method != "lora") return {};
-  return adapter_description{{s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.seed};
+  if (!s.adapters.empty()) return read_peft_into(learner, base.what, s.adapters);
+  const adapter_description asked{
+      {s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.seed};
+  add_adapters(base.what, learner, asked);
+  return asked;
 }
 
 /// Freezes all but the adapters and the layers that are new.
@@ -216,8 +221,7 @@ void learn_classes(finetune_settings const& s, base_model const& base, tessera::
   model learner{
       make_classifier(base.what, s.random_weights ? nullptr : &base.from, static_cast<int>(classes.size())),
       ctx};
-  const auto adapters = adapters_of(s);
-  if (adapters) add_adapters(base.what, *learner.network, *adapters);
+  const auto adapters = adapt(s, base, *learner.network);
   teach(s, base, learner, training, &validation);
   write(s, base, learner, adapters, {{"classes", tessera::io::json::array(classes.begin(), classes.end())}});
 }
@@ -241,8 +245,7 @@ void learn_instructions(finetune_settings const& s, base_model const& base, tess
        tessera::message("responses are longer than the context has room; their beginnings count"));
   model learner{make_model(base.what), ctx};
   if (!s.random_weights) learner.load(base.from);
-  const auto adapters = adapters_of(s);
-  if (adapters) add_adapters(base.what, *learner.network, *adapters);
+  const auto adapters = adapt(s, base, *learner.network);
   teach(s, base, learner, training, validation ? &*validation : nullptr);
   write(s, base, learner, adapters, {});
 }
@@ -257,7 +260,7 @@ int command(string_list const& arguments) {
     return 0;
   }
   check_threads(s.threads, tessera::exec::available_threads());
-  static_cast<void>(adapters_of(s));
+  static_cast<void>(targets_of(s.target, "--target"));
   if (!s.out.empty()) require_new_folder(s.out);
   const base_model base = read_base(s);
   if (!s.out.empty()) require_room(s.out, double(size_of(base.what).weight_bytes()), "the weights need");

@@ -43,14 +43,17 @@ void write_hugging_face(std::string const& folder, trained_model const& trained)
 /// the format has no place for adapters.
 void merge_if_asked(freezing_settings const& s, trained_model& trained, std::string const& folder) {
   if (!trained.adapters) {
-    if (s.merge != "none") refuse("--merge", folder + " has no adapters; finetune --method lora makes some");
+    const std::string why = folder + " has no adapters; finetune --method lora makes some";
+    if (s.merge != "none") refuse("--merge", why);
+    if (s.format == "peft") refuse("--format", "peft: " + why);
     return;
   }
+  if (s.format == "peft" && s.merge != "none") refuse("--merge", "would leave no adapters for --format peft");
   if (s.density < 1)
     refuse("--density",
            folder + " has adapters; freeze it with --merge all first, and prune what that wrote");
   const bool sparse = trained.made_of.shape.density < 1;
-  if (s.merge == "none" && s.format == "tessera") return;
+  if (s.merge == "none" && s.format != "hf") return;
   if (s.merge == "none" && sparse)
     refuse("--merge",
            "is to be said: adapters of a sparse model go into all blocks, so that it becomes "
@@ -77,12 +80,14 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const std::string from = find_checkpoint(s.checkpoint);
-  trained_model trained = read_trained(from, ctx, s.weights);
+  trained_model trained = read_trained(from, ctx, s.weights, s.adapters);
   const bool dense = s.format == "hf";
   require_room(s.out, weight_bytes(trained, dense), "the weights need");
   merge_if_asked(s, trained, from);
   if (s.density < 1) prune_trained(s, trained, from);
-  if (dense) {
+  if (s.format == "peft") {
+    train::save_peft(s.out, trained.network.network->layer(), trained.adapters->settings, from);
+  } else if (dense) {
     write_hugging_face(s.out, trained);
   } else {
     trained.record.history = {};  // only a training goes on with it

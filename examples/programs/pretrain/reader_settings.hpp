@@ -65,7 +65,7 @@ inline option_table<filling_settings> const& filling_table() {
 
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
-  std::string checkpoint, weights = "last", format = "tessera", merge = "none", out;
+  std::string checkpoint, weights = "last", format = "tessera", adapters, merge = "none", out;
   double density = 1;
   std::string by = "magnitude";
   int block = 0, calibration = 16384, threads = 0;
@@ -80,9 +80,11 @@ inline option_table<freezing_settings> const& freezing_table() {
        {{"checkpoint", &s::checkpoint, "DIR", "folder of a run, or one of its checkpoints"},
         {"weights", &s::weights, "last|average",
          "of the checkpoint: its own, or their average, if the run was made with --average"},
-        {"format", &s::format, "tessera|hf",
+        {"format", &s::format, "tessera|hf|peft",
          "of the folder: generate and fill_mask take tessera's as a --checkpoint; from_pretrained of "
-         "transformers takes hf, with zeros for absent blocks, and its tokenizer"},
+         "transformers takes hf, with zeros for absent blocks, and its tokenizer; PEFT takes peft, which has "
+         "the adapters alone"},
+        {"adapters", &s::adapters, "DIR", "a folder of PEFT, whose adapters the model gets first"},
         {"merge", &s::merge, "none|stored|all",
          "add the adapters of a fine-tuned model to its weights, and drop them: to the blocks that are "
          "stored, "
@@ -133,7 +135,7 @@ inline option_table<interpolation_settings> const& interpolation_table() {
 /// All that the program that fine-tunes can be told.
 struct finetune_settings {
   std::string checkpoint, train, validation, instructions, out;
-  std::string form = "alpaca", method = "full", target = "q,v";
+  std::string form = "alpaca", method = "full", target = "q,v", adapters;
   int epochs = 4, batch = 32, rank = 8, threads = 0;
   double lr = 0, weight_decay = 0.01, alpha = 16, lora_plus = 1;
   std::uint64_t seed = 1;
@@ -174,6 +176,7 @@ inline option_table<finetune_settings> const& finetune_table() {
         {"target", &s::target, "LIST",
          "which matrices of a layer have adapters: some of q, k, v, out, up and down, with commas between, "
          "or all; qkv: one for q, k and v"},
+        {"adapters", &s::adapters, "DIR", "go on with those in a folder of PEFT, which say all of the above"},
         {"lora-plus", &s::lora_plus, "(0, inf)",
          "rate of the matrix that begins with zeros / rate of the other one (LoRA+: Hayou et al. 2024, who "
          "advise 16)"}}},
@@ -251,8 +254,11 @@ inline finetune_settings new_finetune_settings(string_list const& arguments) {
     if (is_said(given, "template")) refuse("--template", "is of --instructions, and there are none");
   }
   if (s.method != "lora")
-    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "lora-plus"})
+    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "adapters", "lora-plus"})
       if (is_said(given, name)) refuse("--" + std::string(name), "is of --method lora");
+  if (!s.adapters.empty())
+    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target"})
+      if (is_said(given, name)) refuse("--" + std::string(name), "is said by the files of --adapters");
   if (s.random_weights && s.method == "lora")
     refuse("--random-weights", "with --method lora would freeze them; leave one out");
   if (s.lr == 0) s.lr = s.method == "lora" ? 1e-3 : 2e-4;

@@ -64,9 +64,10 @@ inline model_description description_of(run_origin const& origin, std::string co
 
 /// Reads the checkpoint that `named` means, and prints where it is. Throws io_error if it is not one of a
 /// run, or has no such weights.
-///   weights   "last", or "average"
+///   weights    "last", or "average"
+///   adapters   a folder of PEFT, whose adapters the model gets, or ""
 inline trained_model read_trained(std::string const& named, tessera::context& ctx,
-                                  std::string const& weights = "last") {
+                                  std::string const& weights = "last", std::string const& adapters = "") {
   const std::string folder = find_checkpoint(named);
   const train::checkpoint from(folder);
   const auto program = program_of(from, folder);
@@ -76,7 +77,9 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   trained_model read{read_origin(program, folder), read_record(program.at("record")), {}, {}, {nullptr, ctx}};
   read.made_of = description_of(read.origin, read.record.variant, folder);
   if (program.contains("adapters")) read.adapters = read_adapters(program.at("adapters"));
-  read.made_of.can_adapt = read.adapters.has_value();
+  if (read.adapters && !adapters.empty())
+    refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
+  read.made_of.can_adapt = read.adapters || !adapters.empty();
   read.network.network = make_model(read.made_of);
   if (read.adapters) add_adapters(read.made_of, *read.network.network, *read.adapters);
   read.network.load(from);
@@ -87,6 +90,10 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     const train::trainable_layer layer = read.network.network->layer();
     train::load_array(from, weights, layer);
     layer.refresh(0);
+  }
+  if (!adapters.empty()) {
+    read.adapters = read_peft_into(*read.network.network, read.made_of, adapters);
+    read.network.network->layer().refresh(0);
   }
   std::fprintf(stderr, "%s%s\n", tessera::io::printable(folder).c_str(),
                weights == "average" || always ? ", the average of its weights" : "");

@@ -27,11 +27,6 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Rows first … end - 1 of a matrix.
-struct row_range {
-  std::int64_t first, end;
-};
-
 /// y = A x + s U (D x), where A x = W x + b is a linear_like layer that is frozen, and D and U are of low
 /// rank (LoRA: Hu et al. 2022, arXiv 2106.09685). A new one has no adapters, and computes what its base does.
 ///   x (in, tokens)   W (out, in)   D (R, in)   U (out, R)   y (out, tokens)

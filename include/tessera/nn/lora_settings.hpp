@@ -30,6 +30,11 @@ struct lora_settings {
   }
 };
 
+/// Rows first … end - 1 of a matrix.
+struct row_range {
+  std::int64_t first, end;
+};
+
 /// Where the product of adapters goes: into the stored blocks of W alone, or into all, so that W is dense.
 enum class merge_blocks { stored, all };
 

@@ -13,8 +13,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
-#include <tessera/nn/lora.hpp>
-#include <tessera/nn/lora_transformer.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/parameter_list.hpp>
 #include <tessera/nn/transformer_config.hpp>
