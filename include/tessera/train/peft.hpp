@@ -23,8 +23,7 @@
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/nn/lora.hpp>
-#include <tessera/nn/lora_transformer.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/hugging_face_tensors.hpp>
