@@ -20,6 +20,8 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/lora.hpp>
+#include <tessera/nn/lora_settings.hpp>
 #include <tessera/nn/lora_transformer.hpp>
 #include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/train/peft.hpp>

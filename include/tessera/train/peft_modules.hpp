@@ -32,10 +32,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace d
 struct peft_module {
   std::string ours, theirs;  // "block.3.attention.qkv", "bert.encoder.layer.3.attention.self.key"
   bool nn::lora_targets::* target;
-  nn::row_range rows;
-  std::int64_t inputs;
+  std::int64_t first_row, end_row, inputs;
 
-  std::int64_t outputs() const { return rows.end - rows.first; }
+  std::int64_t outputs() const { return end_row - first_row; }
   /// Whether a name of target_modules means it.
   bool is_meant_by(std::string const& name) const { return theirs == name || theirs.ends_with("." + name); }
 };
@@ -85,14 +84,14 @@ struct peft_adapter {
         of, of.data(), of.element().bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
           const std::int64_t group = (is_a ? row : col) / each, within = (is_a ? row : col) % each,
                              at = (group - first) * rank + within;
-          if (!is_a && (row < module->rows.first || row >= module->rows.end)) return;
+          if (!is_a && (row < module->first_row || row >= module->end_row)) return;
           if (group < first || group >= end) return;
           if (within >= rank)
             padding(value);
           else if (is_a)
             visit(value, at, col);
           else
-            visit(value, row - module->rows.first, at);
+            visit(value, row - module->first_row, at);
         });
   }
 };
@@ -144,11 +143,8 @@ TESSERA_BODY void peft_base::add(hugging_face_tensor const& each) {
   const std::string ours = layer_of(each.ours);
   for (std::size_t i = 0; i < each.theirs.size(); ++i) {
     const std::int64_t first = std::int64_t(i) * each.rows_of_each();
-    modules.push_back({ours,
-                       layer_of(each.theirs[i]),
-                       target_of(ours, each.theirs.size() == 1, i),
-                       {first, first + each.rows_of_each()},
-                       each.cols});
+    modules.push_back({ours, layer_of(each.theirs[i]), target_of(ours, each.theirs.size() == 1, i), first,
+                       first + each.rows_of_each(), each.cols});
   }
 }
 
@@ -162,14 +158,15 @@ TESSERA_BODY std::map<std::string, double> scales_of(any_layer const& model) {
   return all;
 }
 
-/// The first group of columns of U, `each` columns a group, that meets some rows, and the end of the last.
-TESSERA_BODY std::pair<std::int64_t, std::int64_t> groups_at(nn::row_range const& rows, any_tensor const& up,
+/// The first group of columns of U, `each` columns a group, that meets rows of a module, and the end of
+/// the last.
+TESSERA_BODY std::pair<std::int64_t, std::int64_t> groups_at(peft_module const& module, any_tensor const& up,
                                                              std::int64_t each) {
   std::int64_t first = up.cols(), end = 0;
   up.pattern().for_each([&](int block_row, int block_col, std::int64_t) {
     const std::int64_t row = std::int64_t{block_row} * up.block_rows(),
                        group = std::int64_t{block_col} * up.block_cols() / each;
-    if (row < rows.end && row + up.block_rows() > rows.first)
+    if (row < module.end_row && row + up.block_rows() > module.first_row)
       first = std::min(first, group), end = std::max(end, group + 1);
   });
   return {first, end};
@@ -194,7 +191,7 @@ TESSERA_COLD TESSERA_BODY std::vector<peft_adapter> adapters_of(any_layer const&
       throw option_error(message("[peft] ", module.ours, " has adapters of ", down->rows(),
                                  " rows and the scale ", scale->second, ", but of rank ", how.rank,
                                  " they would have ", each, " rows each and the scale ", how.scale()));
-    const auto [first, end] = groups_at(module.rows, *up, each);
+    const auto [first, end] = groups_at(module, *up, each);
     if (first < end) all.push_back({&module, *down, *up, first, end});
   }
   return all;
