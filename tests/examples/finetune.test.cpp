@@ -93,6 +93,8 @@ TEST_CASE("finetune: options that do not go together are refused") {
   CHECK(refusal("--train a --instructions b").find("[--instructions]") == 0);
   CHECK(refusal("--train a --validation b --template brief").find("[--template]") == 0);
   CHECK(refusal("--instructions a --rank 4") == "[--rank] is of --method lora");
+  CHECK(refusal("--instructions a --width 4") == "[--width] is of --method adapter");
+  CHECK(refusal("--instructions a --method lora --adapters x --rank 4").find("[--rank] is said by") == 0);
   CHECK(refusal("--instructions a --method lora --random-weights").find("[--random-weights]") == 0);
   CHECK(refusal("--instructions a --rank 0").find("[--rank]") == 0);
   CHECK(error_of<tessera::option_error>([] { targets_of("q,x", "--target"); }) ==
@@ -217,6 +219,16 @@ TEST_CASE("finetune: a GPT learns instructions by adapters alone, and these go i
   for (auto const& [name, tensor] : merged.tensors()) CHECK(before.contains(name));
   CHECK(shell(FREEZE " --checkpoint " + here.in("tuned") + " --format hf --out " + here.in("hf")).code == 0);
 
+  CHECK(shell(FREEZE " --checkpoint " + here.in("tuned") + " --format peft --out " + here.in("peft")).code ==
+        0);
+  const std::string run = here.in("runs/a/dense/step-00000300");
+  CHECK(shell(FREEZE " --checkpoint " + run + " --adapters " + here.in("peft") + " --merge all --out " +
+              here.in("by_peft"))
+            .code == 0);
+  CHECK(sample("by_peft") == sample("merged"));
+  const outcome again = finetune("dense/step-00000300", "--method lora --adapters " + here.in("peft"));
+  CHECK(last_of(again.output, "validation") < last_of(tuned.output, "validation"));
+
   CHECK(finetune("sparse", "--method lora --out " + here.in("sparse")).code == 0);
   const auto refused = [&](std::string const& command, std::string const& message) {
     const outcome result = shell(command);
@@ -240,6 +252,31 @@ TEST_CASE("finetune: a GPT learns instructions by adapters alone, and these go i
           "[lora] rank is 33, but block.0.attention.qkv has 32 rows of a target");
   refused(FINETUNE " --checkpoint " + here.in("runs/a") + " --train x --validation x",
           "finetune --train takes a BERT");
+}
+
+TEST_CASE("finetune: adapters behind attention and MLP stay layers of their own") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--level byte --context 64 --only dense")).code == 0);
+  put(here.in("i.json"), words_to_spell(40));
+  const std::string finetune = FINETUNE " --checkpoint " + here.in("runs/a/dense/step-00000060") +
+                               " --instructions " + here.in("i.json") + " --template brief --method adapter ";
+  CHECK(shell(finetune + "--width 8 --lr 1e-2 --out " + here.in("tuned")).code == 0);
+  const tessera::io::safetensors_file before(here.in("runs/a/dense/step-00000060/tensors.safetensors")),
+      after(here.in("tuned/tensors.safetensors"));
+  CHECK(after.at("block.0.mlp.adapter.down.weight").shape == std::vector<std::int64_t>{8, 32});
+  for (char const* const frozen : {"token_embedding", "block.1.mlp.up.weight", "final_norm.weight"}) {
+    auto const& bytes = after.at(frozen).bytes;
+    CHECK(std::equal(bytes.begin(), bytes.end(), before.at(frozen).bytes.begin()));
+  }
+  CHECK(shell(GENERATE " --checkpoint " + here.in("tuned") + " --tokens 5").code == 0);
+  const auto refused = [&](std::string const& command, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == 2);
+    CHECK(contains(result, message));
+  };
+  refused(finetune + "--width 33", "[adapter] width is 33: it is from 1 to the 32 features of the layer");
+  refused(FREEZE " --checkpoint " + here.in("tuned") + " --merge all --out " + here.in("x"),
+          "has adapters that are layers of their own");
 }
 
 TEST_CASE("finetune: a BERT learns classes by adapters") {

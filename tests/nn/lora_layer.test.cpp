@@ -151,6 +151,7 @@ TEST_CASE("lora layer: what makes no sense is refused") {
   CHECK(says({.rank = 0}, {}) == "[lora] rank is 0: it must be at least 1");
   CHECK(says({}, {{0, 25}}).find("rows 0 to 25 of 24") != std::string::npos);
   CHECK(says({}, {{0, 8}, {4, 12}}).find("rows 4 to 12") != std::string::npos);
+  CHECK(says({}, {{0, 6}}).find("multiples of four") != std::string::npos);
   CHECK(says({}, {{0, 6}, {8, 12}}).find("multiples of four") != std::string::npos);
   CHECK(l.ranks() == 0);
 }

@@ -43,22 +43,34 @@ inline std::string text_of(nn::lora_targets const& targets) {
 }
 
 inline tessera::io::json to_json(adapter_description const& of) {
-  return tessera::io::json::object{{"rank", of.settings.rank},
+  if (of.method == "adapter") return tessera::io::json::object{{"method", of.method}, {"width", of.width}};
+  return tessera::io::json::object{{"method", of.method},
+                                   {"rank", of.settings.rank},
                                    {"alpha", of.settings.alpha},
                                    {"rank_stabilised", of.settings.rank_stabilised},
                                    {"targets", text_of(of.targets)}};
 }
 inline adapter_description read_adapters(tessera::io::json_place const& at) {
-  return {{at.at("rank").as_integer(), at.at("alpha").as_number(), at.at("rank_stabilised").as_bool()},
-          targets_of(at.at("targets").as_string(), "[checkpoint]")};
+  adapter_description read{.method = at.at("method").as_string()};
+  if (read.method == "adapter") {
+    read.width = at.at("width").as_integer<int>();
+  } else if (read.method == "lora") {
+    read.settings = {at.at("rank").as_integer(), at.at("alpha").as_number(),
+                     at.at("rank_stabilised").as_bool()};
+    read.targets = targets_of(at.at("targets").as_string(), "checkpoint");
+  } else {
+    at.at("method").fail("should be lora or adapter");
+  }
+  return read;
 }
 
-/// Gives a model of `what`, which can have adapters, those of a folder of PEFT.
+/// Gives a model of `what`, which is of method lora, the adapters of a folder of
+/// PEFT.
 inline adapter_description read_peft_into(train::any_model& model, model_description const& what,
                                           std::string const& folder) {
   const train::trainable_layer layer = model.layer();
   const train::peft_adapters found = train::read_peft(folder, layer);
-  const adapter_description its{found.settings, found.targets};
+  const adapter_description its{.settings = found.settings, .targets = found.targets};
   add_adapters(what, model, its);
   train::load_peft(folder, layer);
   return its;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // A module of models, compiled once for each element, MODEL_PRECISION, and size of blocks, MODEL_BLOCK; with
-// MODEL_LORA, of models whose weights are frozen and can have adapters.
+// MODEL_LORA or MODEL_ADAPTER, of models whose weights are frozen and can have adapters.
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 // Compiles the types of this element and block alone.
 #define TESSERA_INSTANCE extern
@@ -14,6 +15,7 @@
 #define TESSERA_INSTANCE_TYPES(each) each(MODEL_PRECISION, MODEL_BLOCK)
 #include <tessera/compiled.hpp>
 #include <tessera/eval/engines.hpp>
+#include <tessera/nn/adapter.hpp>
 #include <tessera/nn/lora_transformer.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
@@ -29,8 +31,12 @@ using element = MODEL_PRECISION;
 using block = block_shape<MODEL_BLOCK>;
 using linear = linear_of<element, block>::type;
 using value = linear::value_type;
-#ifdef MODEL_LORA
+#if defined(MODEL_LORA)
 using networks = transformers<nn::lora<value, block, linear>>;
+constexpr bool has_lstm = false;
+#elif defined(MODEL_ADAPTER)
+using networks =
+    transformers<linear, nn::adapted_block_of<linear>, nn::adapted_block_of<linear, nn::norm_order::post>>;
 constexpr bool has_lstm = false;
 #else
 using networks = transformers<linear>;
@@ -70,16 +76,24 @@ std::unique_ptr<train::any_model> classifier(model_description const& what, trai
   return std::make_unique<train::model_of<network>>(network(std::move(encoder), classes, what.seed));
 }
 
-#ifdef MODEL_LORA
+#if defined(MODEL_LORA) || defined(MODEL_ADAPTER)
 /// Calls visit(network) with the network of a model of this module.
 template <class Visit> auto with_network(train::any_model& model, Visit&& visit) {
   if (auto* const gpt = dynamic_cast<train::model_of<networks::gpt>*>(&model)) return visit(gpt->network);
   if (auto* const bert = dynamic_cast<train::model_of<networks::bert>*>(&model)) return visit(bert->network);
   return visit(dynamic_cast<train::model_of<networks::classifier>&>(model).network);
 }
-void adapt(train::any_model& model, adapter_description const& what) {
-  with_network(model, [&](auto& network) { nn::add_lora(network, what.settings, what.targets, what.seed); });
+void adapt(train::any_model& model, adapter_description const& added) {
+  with_network(model, [&](auto& network) {
+#ifdef MODEL_LORA
+    nn::add_lora(network, added.settings, added.targets, added.seed);
+#else
+    nn::add_adapters(network, added.width, added.seed);
+#endif
+  });
 }
+#endif
+#ifdef MODEL_LORA
 double merge(train::any_model& model, nn::merge_blocks into) {
   return with_network(model, [&](auto& network) { return nn::merge_lora(network, into); });
 }
@@ -114,12 +128,19 @@ product_speed speed(context& ctx) {
 
 }}  // namespace pretrain
 
-#ifdef MODEL_LORA
-extern "C" const pretrain::model_module pretrain_model_module{
-    pretrain::this_build, MODEL_NAME,      pretrain::make, pretrain::classifier,
-    pretrain::adapt,      pretrain::merge, pretrain::size, pretrain::speed};
+#if defined(MODEL_LORA)
+constexpr auto functions_of_adapters = std::pair(&pretrain::adapt, &pretrain::merge);
+#elif defined(MODEL_ADAPTER)
+constexpr auto functions_of_adapters = std::pair(&pretrain::adapt, nullptr);
 #else
-extern "C" const pretrain::model_module pretrain_model_module{
-    pretrain::this_build, MODEL_NAME,     pretrain::make, pretrain::classifier, nullptr, nullptr,
-    pretrain::size,       pretrain::speed};
+constexpr auto functions_of_adapters = std::pair(nullptr, nullptr);
 #endif
+
+extern "C" const pretrain::model_module pretrain_model_module{pretrain::this_build,
+                                                              MODEL_NAME,
+                                                              pretrain::make,
+                                                              pretrain::classifier,
+                                                              functions_of_adapters.first,
+                                                              functions_of_adapters.second,
+                                                              pretrain::size,
+                                                              pretrain::speed};

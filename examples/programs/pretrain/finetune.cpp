@@ -77,32 +77,33 @@ base_model read_base(finetune_settings const& s) {
            folder + " is of --optimizer schedule-free, whose model is an average; freeze it first");
   model_description what = description_of(origin, record.variant, folder);
   what.seed = s.seed;
-  what.can_adapt = s.method == "lora";
+  what.method = s.method;
   return {std::move(folder), std::move(from), std::move(origin), std::move(record), std::move(what)};
 }
 
-/// Gives a model the adapters that are asked for; without --method lora, none.
+/// Gives a model the adapters that are asked for; of --method full, none.
 std::optional<adapter_description> adapt(finetune_settings const& s, base_model const& base,
                                          train::any_model& learner) {
-  if (s.method != "lora") return {};
+  if (s.method == "full") return {};
   if (!s.adapters.empty()) return read_peft_into(learner, base.what, s.adapters);
   const adapter_description asked{
-      {s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.seed};
+      s.method, {s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.width, s.seed};
   add_adapters(base.what, learner, asked);
   return asked;
 }
 
-/// Freezes all but the adapters and the layers that are new.
+/// Freezes all but the adapters, the norms of layers with nn::adapter, and the layers that are new.
 std::vector<train::parameter_group> groups_of(finetune_settings const& s) {
-  if (s.method != "lora") return {};
+  if (s.method == "full") return {};
   std::vector<train::parameter_group> groups{{.names = "*.down.weight"},
                                              {.names = "*.up.weight", .rate = s.lora_plus}};
+  if (s.method == "adapter") groups = {{.names = "*.adapter.*"}, {.names = "block.*.norm*"}};
   if (!s.train.empty()) groups.push_back({.names = "pooler.*"}), groups.push_back({.names = "classifier.*"});
   groups.push_back({.names = "*", .rate = 0});
   return groups;
 }
 
-/// Says how much of a model is trained, and what that needs.
+/// Prints how much of a model is trained, and the memory of gradients and moments.
 template <class Training> void print_trained(Training const& t) {
   double trained = 0, all = 0, bytes = 0;
   const nn::parameter_list model = t.model, gradients = t.gradients;
@@ -151,7 +152,7 @@ std::string measured(instruction_text const& on, model& of, std::size_t at_once)
   return "  validation " + fixed(all.mean(), 3);
 }
 
-/// Trains for the asked epochs, and prints the loss, and what is measured, after each.
+/// Trains for the asked epochs, and prints the loss and the measure of the task after each.
 template <class Task>
 void teach(finetune_settings const& s, base_model const& base, model& learner, Task const& training,
            Task const* validation) {
@@ -187,7 +188,7 @@ void teach(finetune_settings const& s, base_model const& base, model& learner, T
   }
 }
 
-/// Writes what was learned.
+/// Writes the weights.
 ///   more   members besides origin and record
 void write(finetune_settings const& s, base_model const& base, model const& learner,
            std::optional<adapter_description> const& adapters, tessera::io::json::object more) {

@@ -52,6 +52,9 @@ void merge_if_asked(freezing_settings const& s, trained_model& trained, std::str
   if (s.density < 1)
     refuse("--density",
            folder + " has adapters; freeze it with --merge all first, and prune what that wrote");
+  if (trained.adapters->method != "lora" && (s.merge != "none" || s.format != "tessera"))
+    refuse(s.merge != "none" ? "--merge" : "--format",
+           folder + " has adapters that are layers of their own: it is written as --format tessera");
   const bool sparse = trained.made_of.shape.density < 1;
   if (s.merge == "none" && s.format != "hf") return;
   if (s.merge == "none" && sparse)

@@ -40,7 +40,8 @@ inline std::string prompt_of(instruction const& asked, std::string_view form) {
   return text + "### Response:";
 }
 
-/// Instructions and responses as tokens, of which a decoder learns those of the response alone, and the end.
+/// Instructions and responses as tokens, of which a decoder learns the tokens of the response
+/// alone, and the end.
 class instruction_text {
  public:
   /// The file `path`: [{"instruction": "…", "input": "…", "output": "…"}, …], where "input" may be missing.

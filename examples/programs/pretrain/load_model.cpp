@@ -52,7 +52,7 @@ std::string name_of(model_description const& what) {
   const std::string rows = std::to_string(what.block);
   if (!among(block_sizes, rows))
     throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are ", block_sizes));
-  return (what.can_adapt ? "lora_" : "") + what.precision + "_" + rows + "x" + rows;
+  return (what.method == "full" ? "" : what.method + "_") + what.precision + "_" + rows + "x" + rows;
 }
 
 model_module const& load(std::string const& name) {
@@ -103,7 +103,11 @@ void add_adapters(model_description const& what, train::any_model& model, adapte
 }
 
 double merge_adapters(model_description const& what, train::any_model& model, nn::merge_blocks into) {
-  return module_for(what).merge_adapters(model, into);
+  model_module const& module = module_for(what);
+  if (!module.merge_adapters)
+    throw tessera::option_error(tessera::message("[model] adapters of --method ", what.method,
+                                                 " are layers: no weights can take them"));
+  return module.merge_adapters(model, into);
 }
 
 tessera::nn::model_size size_of(model_description const& what) { return module_for(what).size(what); }

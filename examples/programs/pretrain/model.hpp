@@ -41,13 +41,16 @@ struct model_description {
   int block = 16;    ///< rows and columns of a block
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
-  bool can_adapt = false;  ///< its weights are frozen, and can have adapters: nn::lora
+  /// "lora", "adapter": its weights are frozen, and can have adapters, of nn::lora or nn::adapter.
+  std::string method = "full";
 };
 
 /// The adapters of a model.
 struct adapter_description {
-  nn::lora_settings settings;
-  nn::lora_targets targets;
+  std::string method = "lora";
+  nn::lora_settings settings = {};  ///< of lora
+  nn::lora_targets targets = {};
+  int width = 0;  ///< of adapter
   std::uint64_t seed = 1;
 };
 
@@ -100,9 +103,10 @@ std::unique_ptr<train::any_model> make_model(model_description const& what);
 std::unique_ptr<train::any_model> make_classifier(model_description const& what,
                                                   train::checkpoint const* from, int classes);
 
-/// Gives new adapters to a model that was made of `what`, which can have some; see nn::add_lora.
+/// Gives new adapters to a model that was made of `what`, which can have some; see nn::add_lora and
+/// nn::add_adapters.
 void add_adapters(model_description const& what, train::any_model& model, adapter_description const& added);
-/// Adds its adapters to its weights; see nn::merge_lora.
+/// Adds LoRA's adapters to the weights; see nn::merge_lora. Throws option_error of other adapters.
 double merge_adapters(model_description const& what, train::any_model& model, nn::merge_blocks into);
 
 /// Its size, for which nothing is allocated.

@@ -25,15 +25,15 @@ template <class Block> struct linear_of<tessera::int8, Block> {
 };
 
 /// The transformers whose weights are layers Linear.
-template <class Linear> struct transformers {
+///   Pre, Post   their layers, with norms before and behind
+template <class Linear, class Pre = nn::transformer_block_of<Linear>,
+          class Post = nn::transformer_block_of<Linear, nn::norm_order::post>>
+struct transformers {
   using value = typename Linear::value_type;
   using block = typename Linear::block;
-  using pre = nn::transformer_block_of<Linear>;
-  using post = nn::transformer_block_of<Linear, nn::norm_order::post>;
-
-  using gpt = nn::gpt<value, block, pre>;
-  using bert = nn::encoder<value, block, post>;
-  using classifier = nn::sequence_classifier<value, block, post>;
+  using gpt = nn::gpt<value, block, Pre>;
+  using bert = nn::encoder<value, block, Post>;
+  using classifier = nn::sequence_classifier<value, block, Post>;
 };
 
 }  // namespace pretrain

@@ -136,7 +136,7 @@ inline option_table<interpolation_settings> const& interpolation_table() {
 struct finetune_settings {
   std::string checkpoint, train, validation, instructions, out;
   std::string form = "alpaca", method = "full", target = "q,v", adapters;
-  int epochs = 4, batch = 32, rank = 8, threads = 0;
+  int epochs = 4, batch = 32, rank = 8, width = 64, threads = 0;
   double lr = 0, weight_decay = 0.01, alpha = 16, lora_plus = 1;
   std::uint64_t seed = 1;
   bool rank_stabilised = false, random_weights = false, help = false;
@@ -167,9 +167,11 @@ inline option_table<finetune_settings> const& finetune_table() {
          "begin with random weights of the same shape, to see what pre-training is worth"},
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Adapters",
-       {{"method", &s::method, "full|lora",
-         "train all weights, or freeze them and train adapters of low rank beside them (LoRA: Hu et al. "
-         "2022), and the layers that are new"},
+       {{"method", &s::method, "full|lora|adapter",
+         "train all weights, or freeze them and train the layers that are new, and adapters: of low rank "
+         "beside the weights (LoRA: Hu et al. 2022), or two small layers behind attention and MLP, and the "
+         "norms (Houlsby et al. 2019)"},
+        {"width", &s::width, "[1, 1000000]", "features between the two layers of --method adapter"},
         {"rank", &s::rank, "[1, 1000000]", "of an adapter"},
         {"alpha", &s::alpha, "(0, inf)", "adapters are scaled by alpha / rank"},
         {"rank-stabilised", &s::rank_stabilised, "", "by alpha / sqrt(rank) (Kalajdzievski 2023)"},
@@ -253,15 +255,15 @@ inline finetune_settings new_finetune_settings(string_list const& arguments) {
     require_said("validation", s.validation, "a file of texts that measure");
     if (is_said(given, "template")) refuse("--template", "is of --instructions, and there are none");
   }
-  if (s.method != "lora")
-    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "adapters", "lora-plus"})
-      if (is_said(given, name)) refuse("--" + std::string(name), "is of --method lora");
-  if (!s.adapters.empty())
-    for (char const* const name : {"rank", "alpha", "rank-stabilised", "target"})
-      if (is_said(given, name)) refuse("--" + std::string(name), "is said by the files of --adapters");
-  if (s.random_weights && s.method == "lora")
-    refuse("--random-weights", "with --method lora would freeze them; leave one out");
-  if (s.lr == 0) s.lr = s.method == "lora" ? 1e-3 : 2e-4;
+  for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "adapters", "lora-plus"})
+    if (s.method != "lora" && is_said(given, name)) refuse("--" + std::string(name), "is of --method lora");
+  for (char const* const name : {"rank", "alpha", "rank-stabilised", "target"})
+    if (!s.adapters.empty() && is_said(given, name))
+      refuse("--" + std::string(name), "is said by the files of --adapters");
+  if (s.method != "adapter" && is_said(given, "width")) refuse("--width", "is of --method adapter");
+  if (s.random_weights && s.method != "full")
+    refuse("--random-weights", "with --method " + s.method + " would freeze them; leave one out");
+  if (s.lr == 0) s.lr = s.method == "full" ? 2e-4 : 1e-3;
   return s;
 }
 

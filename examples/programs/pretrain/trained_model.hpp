@@ -79,7 +79,7 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   if (program.contains("adapters")) read.adapters = read_adapters(program.at("adapters"));
   if (read.adapters && !adapters.empty())
     refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
-  read.made_of.can_adapt = read.adapters || !adapters.empty();
+  read.made_of.method = read.adapters ? read.adapters->method : adapters.empty() ? "full" : "lora";
   read.network.network = make_model(read.made_of);
   if (read.adapters) add_adapters(read.made_of, *read.network.network, *read.adapters);
   read.network.load(from);

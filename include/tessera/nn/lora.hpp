@@ -77,8 +77,8 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   auto const& plain() const { return base.plain(); }
 
   /// Gives it new adapters: D is random, within ± 1 ÷ √in, and U is zero. Throws option_error for settings
-  /// without meaning, and shape_error for rows that are not in W or, of several adapters, that do not begin
-  /// and end at multiples of four.
+  /// without meaning, and shape_error for rows that are not in W, or do not begin and end at multiples of
+  /// four.
   ///   parts   the rows of each adapter, in ascending order; without, one for all rows
   ///   key     of the random numbers: a layer's name
   void adapt(lora_settings const& how, std::vector<row_range> parts, std::uint64_t seed, random_key key);
@@ -139,7 +139,7 @@ void lora<T, Block, Base>::adapt(lora_settings const& how, std::vector<row_range
   if (parts.empty()) parts = {{0, out}};
   std::int64_t end = 0;
   for (row_range const& part : parts) {
-    const bool fits = parts.size() == 1 || (part.first % 4 == 0 && (part.end % 4 == 0 || part.end == out));
+    const bool fits = part.first % 4 == 0 && (part.end % 4 == 0 || part.end == out);
     if (part.first < end || part.end <= part.first || part.end > out || !fits)
       throw shape_error(message("[lora] rows ", part.first, " to ", part.end, " of ", out,
                                 ": ranges ascend, and begin and end at multiples of four"));

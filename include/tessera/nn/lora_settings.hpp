@@ -10,7 +10,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 
-// What LoRA's adapters can be told, for programs that do not compute with them: see nn/lora.hpp.
+// The settings of LoRA's adapters, for programs that do not compute with them: see nn/lora.hpp.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
