@@ -28230,209 +28230,6 @@ void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cos
 // Matrices in N:M structured sparsity, and their products.
 #endif
 
-// ---- tessera/nn/advise.hpp
-#ifndef TESSERA_SINGLE_NN_ADVISE
-#define TESSERA_SINGLE_NN_ADVISE
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
-#include <limits>
-#include <type_traits>
-#include <vector>
-
-// Which block size, before anything is built: the three products of a linear layer are timed on this machine,
-// with as few tokens as tell the rest.
-
-namespace tessera { inline namespace TESSERA_ISA {
-
-/// Seconds of the three products with a weight W (rows, cols) and some tokens.
-struct product_seconds {
-  double forward = 0;   // y = W x
-  double backward = 0;  // dx = Wᵀ dy
-  double gradient = 0;  // dW = dy xᵀ, sampled at the blocks of W
-  double training() const { return forward + backward + gradient; }
-};
-
-/// The times to expect of a weight in blocks of one size.
-struct block_advice {
-  int block_rows, block_cols;
-  engine by;  // of y = W x
-  product_seconds seconds;
-};
-
-/// The block sizes for a weight, fastest training first, and the dense weight to compare with.
-struct advice {
-  std::vector<block_advice> blocks;
-  block_advice dense;
-};
-
-namespace detail {
-
-constexpr product_seconds never() {
-  const double infinite = std::numeric_limits<double>::infinity();
-  return {infinite, infinite, infinite};
-}
-
-/// The three products of a weight, timed with some of the tokens: the next ones each time, so that as much
-/// is in the caches as if the products were of all tokens.
-template <element T, class Block> class timed_products {
-  using clock = std::chrono::steady_clock;
-
- public:
-  timed_products(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                 std::int64_t tokens)
-      : ctx_(ctx), w_(rows, cols, stored), dw_(rows, cols, stored), x_(cols, tokens), y_(rows, tokens) {
-    w_.fill(T(0.01));
-    run(ctx_, x_ = x_ + 1, y_ = y_ + 1);  // memory that was never written is faster to read than any other
-  }
-  void time(std::int64_t tokens, product_seconds& least) {
-    time(tokens, least.forward, [&](auto x, auto y) { run(ctx_, y = w_ * x); });
-    time(tokens, least.backward, [&](auto x, auto y) { run(ctx_, x = transposed(w_) * y); });
-    time(tokens, least.gradient, [&](auto x, auto y) { run(ctx_, dw_ = sampled(y * transposed(x))); });
-  }
-
- private:
-  template <class Work> void time(std::int64_t tokens, double& least, Work&& work) {
-    if (next_ + tokens > x_.tokens()) next_ = 0;
-    const auto x = slice_tokens(x_, next_, next_ + tokens), y = slice_tokens(y_, next_, next_ + tokens);
-    next_ += tokens;
-    const auto begin = clock::now();
-    work(x, y);
-    least = std::min(least, std::chrono::duration<double>(clock::now() - begin).count());
-  }
-
-  context& ctx_;
-  block_sparse_matrix<T, Block> w_;
-  block_sparse_matrix<accumulator_t<T>, Block> dw_;
-  panel_matrix<T> x_, y_;
-  std::int64_t next_ = 0;
-};
-
-/// Calls round() seven times and more, for 200 ms.
-template <class Round> void repeat(Round&& round) {
-  using clock = std::chrono::steady_clock;
-  const auto begin = clock::now();
-  for (int i = 0; i < 7 || clock::now() - begin < std::chrono::milliseconds(200); ++i) round();
-}
-
-inline void require_tokens_to_time(std::int64_t tokens) {
-  if (tokens < 1) throw shape_error(message("[advise] ", tokens, " tokens: there must be at least one"));
-}
-
-}  // namespace detail
-
-/// The seconds of the three products of a weight with this pattern on the threads of ctx: the least of seven
-/// times each.
-///   T            element of weight and activations; dW is in its accumulator
-///   rows, cols   of the weight; the pattern is that of its blocks
-/// Throws shape_error if the pattern does not fit, or there is no token.
-template <element T, class Block>
-product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                                 std::int64_t tokens) {
-  detail::require_tokens_to_time(tokens);
-  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds all = detail::never();
-  detail::repeat([&] { products.time(tokens, all); });
-  return all;
-}
-
-/// As measured_seconds, but of at most 16 panels a thread: it measures 4 and 16, and extrapolates linearly,
-/// since beyond 4 panels each token takes equally long.
-template <element T, class Block>
-product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
-                                 std::int64_t tokens) {
-  const std::int64_t few = 4 * panel_tokens * ctx.concurrency(), more = 4 * few;
-  if (tokens <= more) return measured_seconds<T, Block>(ctx, rows, cols, stored, tokens);
-  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
-  product_seconds a = detail::never(), b = a;
-  detail::repeat([&] { products.time(few, a), products.time(more, b); });  // in turns: clocks change
-  const double times = double(tokens - more) / double(more - few);
-  const auto all = [&](double of_few, double of_more) {
-    return of_more + times * std::max(0.0, of_more - of_few);
-  };
-  return {all(a.forward, b.forward), all(a.backward, b.backward), all(a.gradient, b.gradient)};
-}
-
-/// Which block size to take for a weight of this density, by products with random patterns: see
-/// expected_seconds. The engine follows from element, blocks and CPU.
-///   Blocks   shapes to choose from
-/// Throws option_error if the density is not in (0, 1], shape_error if a size is not positive.
-template <element T, class... Blocks>
-advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density, std::int64_t tokens) {
-  if (!(density > 0 && density <= 1))
-    throw option_error(message("[advise] density is ", density, ": it must be in (0, 1]"));
-  if (rows < 1 || cols < 1)
-    throw shape_error(
-        message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
-  const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
-    block_advice a{Block::rows, Block::cols, engine::fma, {}};
-    const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
-                                          int(ceil_div<std::int64_t>(cols, Block::cols)), share,
-                                          random_stream(0, random_purpose::initial_pattern));
-    using products = eval::product_of<block_sparse_matrix<T, Block>, false, T>;
-    a.by = eval::choose_product_method(eval::methods<products>, products::kind,
-                                       products::size(stored, cols, tokens), ctx.runs_on())
-               .by;
-    a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
-    return a;
-  };
-  advice all{{of(std::type_identity<Blocks>(), density)...},
-             of(std::type_identity<block_shape<granule>>(), 1)};
-  std::ranges::sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
-  return all;
-}
-
-}}  // namespace tessera::TESSERA_ISA
-#endif
-
-// ---- tessera/nn/alibi.hpp
-#ifndef TESSERA_SINGLE_NN_ALIBI
-#define TESSERA_SINGLE_NN_ALIBI
-#include <bit>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Attention with linear biases (Press, Smith, Lewis 2022): subtracts slope · |distance| from each score,
-/// with slope 2^(-8 h / heads) for the heads h = 1, 2, … If the number of heads is no power of two, the first
-/// heads have the slopes of the power below, and the other heads every second slope of the power above, as in
-/// the paper's program. A score functor.
-class alibi {
- public:
-  alibi() = default;
-  /// Throws option_error.
-  TESSERA_COLD explicit alibi(int heads) {
-    if (heads < 1) throw option_error(message("[alibi] ", heads, " heads: there must be at least one"));
-    const auto below = int(std::bit_floor(unsigned(heads)));
-    for (int h = 1; h <= below; ++h) slopes_.push_back(std::exp2(-8.0 * h / below));
-    for (int h = 1; h <= heads - below; ++h) slopes_.push_back(std::exp2(-8.0 * (2 * h - 1) / (2 * below)));
-  }
-
-  static void parts(auto&, auto&...) {}  // the slopes follow from the heads of the attention
-
-  int heads() const { return int(slopes_.size()); }
-  double slope(int head) const { return slopes_[std::size_t(head)]; }
-
-  /// Throws option_error.
-  void check(int of) const {
-    if (of != heads())
-      throw option_error(message("[alibi] the slopes are those of ", heads(), " heads but attention has ", of,
-                                 ": make it alibi(", of, ")"));
-  }
-  double term(int head, std::int64_t distance) const { return -slope(head) * double(std::abs(distance)); }
-  template <class V> V operator()(V score, V term) const { return score + term; }
-  template <class V> V derivative(V, V) const { return V(1); }
-
- private:
-  std::vector<double> slopes_;
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/nn/parameter.hpp
 #ifndef TESSERA_SINGLE_NN_PARAMETER
 #define TESSERA_SINGLE_NN_PARAMETER
@@ -31222,6 +31019,1190 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/dropout.hpp
+#ifndef TESSERA_SINGLE_NN_DROPOUT
+#define TESSERA_SINGLE_NN_DROPOUT
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
+/// m is a function of (seed, key, step, feature, token), so backward draws it again.
+///   key   of its masks: its own name in the model, "block.3.mlp_dropout". Checkpoints keep it
+template <element T> struct dropout {
+  double rate = 0;
+  random_key key = {};
+
+  struct saved {};
+  using gradients = dropout<accumulator_t<T>>;
+
+  dropout() = default;
+  dropout(double drop_rate, random_key name) : rate(drop_rate), key(name) {
+    if (!(rate >= 0 && rate < 1))
+      throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
+  }
+
+  static void parts(auto& each, auto&... of) {
+    each.training_setting("rate", of.rate...);
+    each.training_setting("key", of.key...);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+  bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
+
+  /// The expression x ∘ m / (1 - rate), for use in a statement.
+  template <class X> auto masked(X const& x, pass<T> const& p) const {
+    const random_stream random(p.seed, random_purpose::dropout, key, p.step);
+    return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
+  }
+
+  /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
+  panel_matrix<T> const& gradient(panel_matrix<T> const& dy, panel_matrix<T>& room, pass<T> const& p) const {
+    if (!drops(p)) return dy;
+    run(p.ctx, room = masked(dy, p));
+    return room;
+  }
+
+  /// The statement make(branch), where `branch` is a value with or without dropout:
+  /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
+  template <class Value, class Make>
+  auto dropped(Value const& value, pass<T> const& p, Make const& make) const {
+    return when(drops(p), [&] { return make(masked(value, p)); }, [&] { return make(value); });
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
+    run(p.ctx, dropped(x * 1.0, p, [&](auto const& value) { return y = value; }));
+  }
+  void backward(panel_matrix<T> const&, saved const&, panel_matrix<T> const& dy, destination<T> dx,
+                gradients&, pass<T> const& p) const {
+    saved none;
+    if (dx) forward(dy, dx, none, p);
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/mlp.hpp
+#ifndef TESSERA_SINGLE_NN_MLP
+#define TESSERA_SINGLE_NN_MLP
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default Op is within 6e-7 of ops::gelu
+/// and three to four times as fast, which saves 7 % of a step of a sparse layer.
+///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
+/// Only z is saved; f(z) stays in the cache, and backward computes it again.
+///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
+template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
+struct mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
+  using activation = Op;
+
+  Linear up, down;
+
+  struct saved {
+    panel_matrix<T> z;
+    typename Linear::saved up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("up", of.up...), each("down", of.down...);
+    }
+  };
+  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("up", of.up...);
+    each("down", of.down...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .keeps(saved{{of.inner(), 0}, {}, {}})
+        .lends(of.inner(), 2);  // f(z) and the gradient of z
+  }
+  /// Zeros on random patterns, by the name of this part in the model.
+  static mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           name.child("up")),
+            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
+                           name.child("down"))};
+  }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
+
+  saved unfilled() const { return {{down.inputs(), 0}, up.unfilled(), down.unfilled()}; }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(up.prepare(x, s.up, p), s.z = up.value(x, s.up),
+                      down.prepare(apply<Op>(s.z), s.down, p));
+  }
+  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z), s.down); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
+
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z));
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
+  }
+
+  /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, class Op, class Linear>
+void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("mlp", x, dy);
+  require_forward("mlp", s.z.tokens(), dy.tokens());
+  const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room;
+  const bool of_down = any_wanted(g.down), of_up = any_wanted(g.up);
+  run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z); }), down.bias_gradient(dy, g.down),
+      when(of_up || dx, [&] { return dz = down.input_gradient(dy) * derivative<Op>(s.z); }),
+      up.bias_gradient(dz, g.up), dx = up.input_gradient(dz));
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_up) up.add_weight_gradient(dz, x, g.up, p, s.up);
+}
+
+/// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
+///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
+template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
+  static_assert((require_linear_like<Linear, T>(), true));
+
+  Linear gate, up, down;
+
+  struct saved {
+    panel_matrix<T> z, u;
+    typename Linear::saved gate, up, down;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("u", of.u...);
+      each("gate", of.gate...), each("up", of.up...), each("down", of.down...);
+    }
+  };
+  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("gate", of.gate...);
+    each("up", of.up...);
+    each("down", of.down...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    return model_size::of<T>()
+        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
+        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
+        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}, {}, {}, {}})
+        .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
+  }
+  /// Zeros on random patterns, by the name of this part in the model.
+  static gated_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
+    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, name);
+    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
+                           name.child("gate")),
+            two.up, two.down};
+  }
+  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
+
+  saved unfilled() const {
+    return {{down.inputs(), 0}, {down.inputs(), 0}, gate.unfilled(), up.unfilled(), down.unfilled()};
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(gate.prepare(x, s.gate, p), up.prepare(x, s.up, p), s.z = gate.value(x, s.gate),
+                      s.u = up.value(x, s.up), down.prepare(apply<Op>(s.z) * s.u, s.down, p));
+  }
+  template <class X> auto value(X const&, saved const& s) const {
+    return down.value(apply<Op>(s.z) * s.u, s.down);
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
+
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto h = p.borrow(down.inputs(), x.tokens());
+    run(p.ctx, *h = apply<Op>(s.z) * s.u);
+    nn::show_inputs(gate, x, s.gate, p);
+    nn::show_inputs(up, x, s.up, p);
+    nn::show_inputs(down, *h, s.down, p);
+  }
+
+  /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, class Op, class Linear>
+void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
+                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
+                                               pass<T> const& p) const {
+  dx.require_apart("gated_mlp", x, dy);
+  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
+  const std::int64_t hidden = down.inputs();
+  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
+             du_room = p.borrow(hidden, dy.tokens());
+  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
+  const auto dh = local(down.input_gradient(dy));
+  const bool of_down = any_wanted(g.down), of_gate = any_wanted(g.gate), of_up = any_wanted(g.up);
+  run(p.ctx, down.bias_gradient(dy, g.down), when(of_down, [&] { return h = apply<Op>(s.z) * s.u; }),
+      when(of_gate || dx, [&] { return dz = dh * s.u * derivative<Op>(s.z); }),
+      gate.bias_gradient(dz, g.gate), when(of_up || dx, [&] { return du = dh * apply<Op>(s.z); }),
+      up.bias_gradient(du, g.up));
+  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
+  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
+  if (of_gate) gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
+  if (of_up) up.add_weight_gradient(du, x, g.up, p, s.up);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/norm.hpp
+#ifndef TESSERA_SINGLE_NN_NORM
+#define TESSERA_SINGLE_NN_NORM
+#include <algorithm>
+#include <cstdint>
+
+// `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
+// value is then an elementwise expression: the next product computes it panel by panel, and backward computes
+// it again, so normalised activations are never saved. A norm that is absent measures nothing, and takes the
+// numbers for which y = x: models with and without norms are one type. This saves the measurement, not the
+// pass.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
+///   x, y (features, tokens)   w, b (features)
+template <element T> struct layer_norm {
+  feature_vector<accumulator_t<T>> weight, bias;
+  bias_term has_bias = bias_term::present;
+  double epsilon = 1e-5;
+  norm_layers presence = norm_layers::present;  // absent: y = x
+
+  struct saved {
+    token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
+    static void parts(auto& each, auto&... of) { each("mean", of.mean...), each("scale", of.scale...); }
+  };
+  using gradients = layer_norm<accumulator_t<T>>;
+
+  layer_norm() = default;
+  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present,
+                      norm_layers present = norm_layers::present)
+      : weight(features), bias(features), has_bias(with_bias), presence(present) {
+    std::ranges::fill(weight, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.presence, others.presence...);
+    if (first.is_absent()) return each.setting("absent", true);
+    each("weight", first.weight, others.weight...);
+    each("bias", optional(first.bias, first.has_bias), optional(others.bias, others.has_bias)...);
+    each.setting("epsilon", first.epsilon, others.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present,
+                         norm_layers present = norm_layers::present) {
+    model_size size = model_size::of<T>().keeps(saved());
+    if (present == norm_layers::absent) return size;
+    return with_bias == bias_term::present ? size.vector(features).vector(features) : size.vector(features);
+  }
+  bool is_absent() const { return presence == norm_layers::absent; }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  saved unfilled() const { return {}; }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    if (is_absent()) std::ranges::fill(s.mean, 0), std::ranges::fill(s.scale, 1);
+    return statements(when(!is_absent(), [&] { return s.mean = mean_features(x); }), when(!is_absent(), [&] {
+                        return s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon);
+                      }));
+  }
+  auto value(panel_matrix<T> const& x, saved const& s) const {
+    return (x - s.mean) * s.scale * weight + bias;
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
+
+  /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T>
+void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("layer_norm", s.mean.size(), dy.tokens());
+  if (is_absent()) return run(p.ctx, dx = converted(dy));
+  const auto dz = named<"dy">(dy);
+  const auto n = named<"n">((x - s.mean) * s.scale);
+  const auto d = named<"d">(dz * weight);
+  const double share = 1 / double(x.features());
+  const auto sum_d = local(sum_features(d));
+  const auto sum_dn = local(sum_features(d * n));
+  const auto mean_d = local(s.scale * (share * sum_d));
+  const auto slope = local(square(s.scale) * (share * sum_dn));
+  const bool of_weight = is_wanted(g.weight), of_bias = has_bias == bias_term::present && is_wanted(g.bias),
+             of_both = of_weight && of_bias;
+  run(p.ctx,
+      when(of_both,
+           [&] {
+             return in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn);
+           }),
+      when(of_weight && !of_both, [&] { return g.weight += sum_tokens(dz * n); }),
+      when(of_bias && !of_both, [&] { return g.bias += sum_tokens(dz); }),
+      when(dx && !of_both, [&] { return in_one_pass(sum_d, sum_dn); }),
+      dx = s.scale * d - mean_d - slope * (x - s.mean));
+}
+
+/// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
+///   x, y (features, tokens)   w (features)
+template <element T> struct rms_norm {
+  feature_vector<accumulator_t<T>> weight;
+  double epsilon = 1e-5;
+  norm_layers presence = norm_layers::present;  // absent: y = x
+
+  struct saved {
+    token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
+    static void parts(auto& each, auto&... of) { each("scale", of.scale...); }
+  };
+  using gradients = rms_norm<accumulator_t<T>>;
+
+  rms_norm() = default;
+  /// Has no bias, whatever the bias_term.
+  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent,
+                    norm_layers present = norm_layers::present)
+      : weight(features), presence(present) {
+    std::ranges::fill(weight, accumulator_t<T>(1));
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.hyperparameter(first.presence, others.presence...);
+    if (first.is_absent()) return each.setting("absent", true);
+    each("weight", first.weight, others.weight...);
+    each.setting("epsilon", first.epsilon, others.epsilon...);
+  }
+  static model_size size(std::int64_t features, bias_term = bias_term::absent,
+                         norm_layers present = norm_layers::present) {
+    const model_size size = model_size::of<T>().keeps(saved());
+    return present == norm_layers::absent ? size : model_size(size).vector(features);
+  }
+  bool is_absent() const { return presence == norm_layers::absent; }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  saved unfilled() const { return {}; }
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
+    if (is_absent()) std::ranges::fill(s.scale, 1);
+    return when(!is_absent(), [&] { return s.scale = rsqrt(mean_features(square(x)) + epsilon); });
+  }
+  auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
+
+  /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T>
+void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                           destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("rms_norm", s.scale.size(), dy.tokens());
+  if (is_absent()) return run(p.ctx, dx = converted(dy));
+  const auto dn = named<"dn">(dy * x * s.scale);
+  const auto sum_dn = local(sum_features(dn * weight));
+  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
+  run(p.ctx, when(is_wanted(g.weight), [&] { return in_one_pass(g.weight += sum_tokens(dn), sum_dn); }),
+      dx = s.scale * (dy * weight) - slope * x);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/scaled_residual.hpp
+#ifndef TESSERA_SINGLE_NN_SCALED_RESIDUAL
+#define TESSERA_SINGLE_NN_SCALED_RESIDUAL
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// λ of a residual connection x + λ ∘ F(x): one learned number, as in ReZero (Bachlechner et al. 2020),
+/// SkipInit (De, Smith 2020) and Fixup (Zhang et al. 2019), or one for each feature, as in LayerScale
+/// (Touvron et al. 2021); absent, the connection is plain.
+///
+/// Its gradient is Σ dy ∘ F(x), so F(x) is kept from forward to backward: features x tokens values. To
+/// compute it again would take the last product of F again. Where layers are recomputed it is, too, with all
+/// else. F(x) is kept in the element T: a sum of bfloat16 is rounded once more than a plain one.
+template <element T> struct residual_scale {
+  using vector = feature_vector<accumulator_t<T>>;
+
+  vector lambda;
+  bias_term has_lambda = bias_term::absent;
+
+  using gradients = residual_scale<accumulator_t<T>>;
+
+  residual_scale() = default;
+  /// λ is `first` at first.
+  ///   numbers   1, or the number of features
+  residual_scale(std::int64_t numbers, double first) : lambda(numbers), has_lambda(bias_term::present) {
+    if (numbers < 1)
+      throw option_error(message("[residual_scale] ", numbers, " numbers: give 1, or one for each feature"));
+    std::ranges::fill(lambda, static_cast<accumulator_t<T>>(first));
+  }
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each("lambda", optional(first.lambda, first.has_lambda), optional(others.lambda, others.has_lambda)...);
+    if (first) each.setting("numbers", first.lambda.size());
+  }
+  explicit operator bool() const { return has_lambda == bias_term::present; }
+
+  /// λ of each feature; `factors` have their size.
+  void expand(vector& factors) const {
+    if (lambda.size() > 1 && lambda.size() != factors.size())
+      throw shape_error(message("[residual_scale] λ has ", lambda.size(), " numbers, but there are ",
+                                factors.size(), " features"));
+    if (lambda.size() > 1)
+      std::ranges::copy(lambda, factors.begin());
+    else
+      std::ranges::fill(factors, lambda.size() == 1 ? lambda[0] : 1);
+  }
+
+  // ---- for statements that add a branch F(x) to x in the kernel of its last product ----
+
+  /// The statement to = plus + F(x) that such a kernel computes: h = x + F(x) of a plain connection; of a
+  /// scaled one branch = branch + F(x), where `branch` is zero before. One kernel is compiled for both.
+  struct branch_sum {
+    panel_matrix<T>& to;
+    panel_matrix<T> const& plus;
+  };
+  branch_sum sum(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T>& branch) const {
+    return *this ? branch_sum{branch, branch} : branch_sum{h, x};
+  }
+  /// The statements before it, branch = 0, and after it, h = x + λ ∘ branch; none of a plain connection.
+  auto cleared(panel_matrix<T>& branch) const {
+    return when(bool(*this), [&] { return branch = feature_number() * 0.0; });
+  }
+  auto scaled(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T> const& branch,
+              vector const& factors) const {
+    return when(bool(*this), [&] { return h = x + branch * factors; });
+  }
+
+  /// The gradient by F(x): λ ∘ dy, in `room`, or, of a plain connection, dy itself. Adds dλ.
+  panel_matrix<T> const& branch_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& branch,
+                                         vector const& factors, panel_matrix<T>& room, gradients& g,
+                                         pass<T> const& p) const;
+};
+
+template <element T>
+panel_matrix<T> const& residual_scale<T>::branch_gradient(panel_matrix<T> const& dy,
+                                                          panel_matrix<T> const& branch,
+                                                          vector const& factors, panel_matrix<T>& room,
+                                                          gradients& g, pass<T> const& p) const {
+  if (!*this) return dy;
+  const bool of_lambda = is_wanted(g.lambda);
+  const auto sums_room = p.template borrow_saved<vector>();
+  vector& sums = *sums_room;
+  sums.resize(dy.features());
+  run(p.ctx, when(of_lambda, [&] { return sums = sum_tokens(dy * branch); }), room = dy * factors);
+  if (!of_lambda) return room;
+  if (g.lambda.size() == sums.size()) {
+    for (std::int64_t i = 0; i < sums.size(); ++i) g.lambda[i] += sums[i];
+  } else {
+    double all = 0;
+    for (const auto sum : sums) all += double(sum);
+    g.lambda[0] += static_cast<accumulator_t<T>>(all);
+  }
+  return room;
+}
+
+/// y = x + λ ∘ layer(x)
+///   λ   of residual_scale; 0 gives the bits of x and, in float and double, 1 the bits of nn::residual
+template <element T, class Layer> struct scaled_residual {
+  Layer layer;
+  residual_scale<T> scale;
+
+  struct saved {
+    typename Layer::saved layer;
+    panel_matrix<T> branch;                      // layer(x)
+    typename residual_scale<T>::vector factors;  // λ of each feature
+    static void parts(auto& each, auto&... of) {
+      each.apart("", of.layer...), each.apart("branch", of.branch...), each.apart("factors", of.factors...);
+    }
+  };
+  using gradients = scaled_residual<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each("", of.layer...);
+    each("", of.scale...);
+    each.setting("residual", true);
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Layer>
+void scaled_residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
+                                        pass<T> const& p) const {
+  fit(s.branch, x.features(), x.tokens());
+  s.factors.resize(x.features());
+  scale.expand(s.factors);
+  layer.forward(x, s.branch, s.layer, p);
+  run(p.ctx, y = x + s.branch * s.factors);
+}
+
+template <element T, class Layer>
+void scaled_residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                         destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("scaled_residual", s.branch.tokens(), dy.tokens());
+  const auto room = p.borrow(x.features());
+  panel_matrix<T> const& dbranch = scale.branch_gradient(dy, s.branch, s.factors, *room, g.scale, p);
+  layer.backward(x, s.layer, dbranch, dx.with(dy), g.layer, p);
+  dx.add_term(p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/transformer_block.hpp
+#ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
+#define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
+enum class norm_order { pre, post };
+
+namespace detail {
+
+/// A norm by a configuration. One that a program has written may know no absence.
+template <class Norm> Norm norm_of(transformer_config const& of) {
+  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
+    return Norm(of.hidden, of.bias, of.norms);
+  else
+    return Norm(of.hidden, of.bias);
+}
+template <class Norm> model_size norm_size(transformer_config const& of) {
+  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
+    return Norm::size(of.hidden, of.bias, of.norms);
+  else if (of.norms == norm_layers::absent)
+    throw option_error(
+        "[transformer_block] this norm cannot be absent: give it a third argument, norm_layers");
+  else
+    return Norm::size(of.hidden, of.bias);
+}
+
+/// The numbers of λ of the result of attention, number 0, or of an MLP, number 1: none, one, or one for each
+/// feature.
+inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
+  switch (of.connection()) {
+    case residual_form::plain:
+      return 0;
+    case residual_form::rezero:
+      return branch == 0 ? 1 : 0;
+    case residual_form::layer_scale:
+      return of.hidden;
+    default:
+      return 1;
+  }
+}
+/// Throws option_error for scaled residual connections.
+TESSERA_COLD inline void require_plain(bool scaled) {
+  if (scaled)
+    throw option_error(
+        "[transformer_block] scaled residual connections are for pre-norm blocks, or blocks without norms, "
+        "and this one has post-norm: make residual plain, or norms absent");
+}
+template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
+  const std::int64_t numbers = scale_numbers(of, branch);
+  if (numbers == 0) return {};
+  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.layers)
+                   : of.connection() == residual_form::multiplier ? 1.0
+                                                                  : 0.0};
+}
+
+}  // namespace detail
+
+/// Attention A and an MLP M, each with a residual connection.
+///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
+///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
+/// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
+/// Norms may be absent, and the results of A and M scaled by λ (see residual_scale), which saves them, too:
+/// if pre, or without norms. Without mlp_scale, attention_scale is of both.
+template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
+          class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
+struct transformer_block {
+  using value_type = T;
+  static constexpr norm_order order = Order;
+  static constexpr bool is_pre = Order == norm_order::pre;
+
+  Norm norm1;
+  Attention attention;
+  dropout<T> attention_dropout;
+  Norm norm2;
+  Mlp mlp;
+  dropout<T> mlp_dropout;
+  residual_scale<T> attention_scale, mlp_scale;
+
+  struct saved {
+    typename Norm::saved norm1, norm2;
+    typename Attention::saved attention;
+    typename Mlp::saved mlp;
+    panel_matrix<T> h, v;                          // v: post only
+    panel_matrix<T> attention_branch, mlp_branch;  // if scaled
+    typename residual_scale<T>::vector factors_of_attention, factors_of_mlp;
+    static void parts(auto& each, auto&... of) {
+      each("norm1", of.norm1...), each("norm2", of.norm2...), each("attention", of.attention...);
+      each("mlp", of.mlp...), each("h", of.h...), each("v", of.v...);
+      each("attention_branch", of.attention_branch...), each("mlp_branch", of.mlp_branch...);
+      each("factors_of_attention", of.factors_of_attention...), each("factors_of_mlp", of.factors_of_mlp...);
+    }
+  };
+  using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
+                                      typename Mlp::gradients, typename Attention::gradients>;
+
+  static void parts(auto& each, auto&... of) {
+    each.setting("order", Order);
+    each("norm1", of.norm1...);
+    each("attention", of.attention...);
+    each("attention_dropout", of.attention_dropout...);
+    each("norm2", of.norm2...);
+    each("mlp", of.mlp...);
+    each("mlp_dropout", of.mlp_dropout...);
+    each("attention_scale", of.attention_scale...);
+    each("mlp_scale", of.mlp_scale...);
+  }
+  /// Throws option_error where results would be scaled that a norm follows.
+  static model_size size(transformer_config const& of) {
+    const bool scaled = of.connection() != residual_form::plain;
+    if (!is_pre && of.norms == norm_layers::present) detail::require_plain(scaled);
+    const std::int64_t branch = scaled ? of.hidden : 0;
+    model_size size = model_size::of<T>()
+                          .part(detail::norm_size<Norm>(of), 2)
+                          .part(Attention::size(of))
+                          .part(Mlp::size(of))
+                          .keeps(saved{{},
+                                       {},
+                                       {},
+                                       {},
+                                       {of.hidden, 0},
+                                       {is_pre ? 0 : of.hidden, 0},
+                                       {branch, 0},
+                                       {branch, 0},
+                                       {},
+                                       {}})
+                          .lends(of.hidden, 4);
+    for (const int number : {0, 1})
+      if (const std::int64_t numbers = detail::scale_numbers(of, number); numbers > 0) size.vector(numbers);
+    return size;
+  }
+  /// Zeros on random patterns; gains are 1.
+  ///   name   of this block in the model, which begins the keys of its random choices
+  static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
+                                  parameter_name const& name) {
+    return {detail::norm_of<Norm>(of),
+            Attention::random(of, seen, seed, name.child("attention")),
+            {of.dropout, name.child("attention_dropout").key()},
+            detail::norm_of<Norm>(of),
+            Mlp::random(of, seed, name.child("mlp")),
+            {of.dropout, name.child("mlp_dropout").key()},
+            detail::scale_of<T>(of, 0),
+            detail::scale_of<T>(of, 1)};
+  }
+  std::int64_t outputs(std::int64_t features) const { return features; }
+
+  saved unfilled() const {
+    const std::int64_t features = mlp.outputs(0), branch = attention_scale ? features : 0;
+    const auto factors = [&] { return residual_scale<T>::vector::of_values(nullptr, branch); };
+    return {norm1.unfilled(),           norm2.unfilled(), attention.unfilled(), mlp.unfilled(), {features, 0},
+            {is_pre ? 0 : features, 0}, {branch, 0},      {branch, 0},          factors(),      factors()};
+  }
+  /// λ of the MLP's result.
+  residual_scale<T> const& scale_of_mlp() const { return mlp_scale ? mlp_scale : attention_scale; }
+
+  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
+    auto const &scale1 = attention_scale, &scale2 = scale_of_mlp();
+    if (scale1) scale1.expand(s.factors_of_attention), scale2.expand(s.factors_of_mlp);
+    const auto in_h = scale1.sum(x, s.h, s.attention_branch);
+    const auto add_to_x = [&](auto const& branch) { return in_h.to = in_h.plus + branch; };
+    if constexpr (is_pre) {
+      const auto n1 = norm1.value(x, s.norm1), n2 = norm2.value(s.h, s.norm2);
+      const auto mlp_alone = [&] {
+        return mlp_dropout.dropped(mlp.value(n2, s.mlp), p,
+                                   [&](auto const& branch) { return s.mlp_branch = s.mlp_branch + branch; });
+      };
+      return statements(norm1.prepare(x, s.norm1, p), attention.prepare(n1, s.attention, p),
+                        scale1.cleared(s.attention_branch),
+                        attention_dropout.dropped(attention.value(n1, s.attention), p, add_to_x),
+                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
+                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p),
+                        scale2.cleared(s.mlp_branch), when(bool(scale2), mlp_alone));
+    } else {
+      if constexpr (requires { norm1.is_absent(); })
+        if (!norm1.is_absent()) detail::require_plain(bool(scale1));
+      const auto n = norm1.value(s.h, s.norm1);
+      const auto in_v = scale2.sum(s.h, s.v, s.mlp_branch);  // without norms n is h, and of zeros zero
+      const auto add_to_n = [&](auto const& branch) {
+        return in_v.to = norm1.value(in_v.plus, s.norm1) + branch;
+      };
+      return statements(attention.prepare(x, s.attention, p), scale1.cleared(s.attention_branch),
+                        attention_dropout.dropped(attention.value(x, s.attention), p, add_to_x),
+                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
+                        norm1.prepare(s.h, s.norm1, p), mlp.prepare(n, s.mlp, p),
+                        scale2.cleared(s.mlp_branch), mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
+                        scale2.scaled(s.h, s.v, s.mlp_branch, s.factors_of_mlp),
+                        norm2.prepare(s.v, s.norm2, p));
+    }
+  }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    const auto n = p.borrow(x.features(), x.tokens());
+    if constexpr (is_pre) run(p.ctx, *n = norm1.value(x, s.norm1));
+    nn::show_inputs(attention, is_pre ? *n : x, s.attention, p);
+    if constexpr (is_pre)
+      run(p.ctx, *n = norm2.value(s.h, s.norm2));
+    else
+      run(p.ctx, *n = norm1.value(s.h, s.norm1));
+    nn::show_inputs(mlp, *n, s.mlp, p);
+  }
+
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
+                                                                       destination<T> y, saved& s,
+                                                                       pass<T> const& p) const {
+  fit(s, unfilled(), x.tokens());
+  panel_matrix<T>& to = *y.to();
+  if constexpr (is_pre) {
+    auto const& scale = scale_of_mlp();
+    const auto add_to_h = [&] {
+      return mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
+                                 [&](auto const& branch) { return to = s.h + branch; });
+    };
+    run(p.ctx, prepare(x, s, p), when(!scale, add_to_h),
+        scale.scaled(s.h, to, s.mlp_branch, s.factors_of_mlp));
+  } else
+    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
+  y.add_term(p);
+  observe_forward(*this, x, y, s, p);
+}
+
+template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
+void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
+                                                                        saved const& s,
+                                                                        panel_matrix<T> const& dy,
+                                                                        destination<T> dx, gradients& g,
+                                                                        pass<T> const& p) const {
+  require_forward("transformer_block", s.h.tokens(), dy.tokens());
+  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
+  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
+  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
+  using to = destination<T>;
+  const auto by_attention = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
+    return attention_dropout.gradient(
+        attention_scale.branch_gradient(dsum, s.attention_branch, s.factors_of_attention, dropped,
+                                        g.attention_scale, p),
+        dropped, p);
+  };
+  const auto by_mlp = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
+    return mlp_dropout.gradient(
+        scale_of_mlp().branch_gradient(dsum, s.mlp_branch, s.factors_of_mlp, dropped,
+                                       mlp_scale ? g.mlp_scale : g.attention_scale, p),
+        dropped, p);
+  };
+  const bool of_attention = any_wanted(g.attention) || any_wanted(g.attention_scale);
+  if constexpr (is_pre) {
+    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || of_attention,
+               to_norm2 = to_attention || any_wanted(g.norm2);
+    run(p.ctx, n = norm2.value(s.h, s.norm2));
+    mlp.backward(n, s.mlp, by_mlp(dy), to(dn).only_if(to_norm2), g.mlp, p);
+    if (!to_norm2) return;
+    norm2.backward(s.h, s.norm2, dn, to(dh, &dy).only_if(to_attention), g.norm2, p);
+    if (!to_attention) return;
+    run(p.ctx, n = norm1.value(x, s.norm1));
+    attention.backward(n, s.attention, by_attention(dh), to(dn).only_if(to_norm1), g.attention, p);
+    if (to_norm1) norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
+  } else {
+    panel_matrix<T>& dv = dh;
+    const bool to_attention = dx || of_attention, to_norm1 = to_attention || any_wanted(g.norm1),
+               to_mlp = to_norm1 || any_wanted(g.mlp) || any_wanted(g.mlp_scale);
+    norm2.backward(s.v, s.norm2, dy, to(dv).only_if(to_mlp), g.norm2, p);
+    if (!to_mlp) return;
+    run(p.ctx, n = norm1.value(s.h, s.norm1));
+    mlp.backward(n, s.mlp, by_mlp(dv), to(dn, &dv).only_if(to_norm1), g.mlp, p);
+    if (!to_norm1) return;
+    norm1.backward(s.h, s.norm1, dn, to(dh).only_if(to_attention), g.norm1, p);
+    if (to_attention) attention.backward(x, s.attention, by_attention(dh), dx.with(dh), g.attention, p);
+  }
+  dx.add_term(p);
+}
+
+/// The error of a model of layers of another element.
+template <class Layer, element T> constexpr void require_element() {
+  if constexpr (requires { typename Layer::value_type; })
+    static_assert(std::same_as<typename Layer::value_type, T>,
+                  "the layers of a model have its element: gpt<bfloat16, Block, Layer> and encoder<bfloat16, "
+                  "Block, Layer> are made of a Layer of bfloat16");
+}
+
+/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder: a
+/// type, of which `random(config, mask::causal, seed, "block.0")` makes one, as of any block. Norms and the
+/// products of attention with itself stay in the element of the weights.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using transformer_block_of =
+    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
+                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/adapter.hpp
+#ifndef TESSERA_SINGLE_NN_ADAPTER
+#define TESSERA_SINGLE_NN_ADAPTER
+#include <cmath>
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = h + U f(D h + a) + b with h = layer(x), which is frozen: an adapter behind the attention and the MLP
+/// of a transformer_block, where it stands for them (Houlsby et al. 2019, arXiv 1902.00751, figure 2).
+///   h, y (features, tokens)   D (width, features)   U (features, width)   f = gelu
+/// A new one has no adapter, of width 0, and computes what the layer does.
+template <element T, class Layer> struct adapter {
+  using dense = linear<T, block_shape<granule>>;
+  using activation = ops::gelu_polynomial;
+
+  Layer layer;
+  dense down, up;
+
+  struct saved {
+    typename Layer::saved layer;
+    panel_matrix<T> h, z;  // z = D h + a (width, tokens)
+    static void parts(auto& each, auto&... of) {
+      each("layer", of.layer...), each("h", of.h...), each("z", of.z...);
+    }
+  };
+  using gradients = adapter<accumulator_t<T>, typename Layer::gradients>;
+
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.frozen("", first.layer, others.layer...);
+    if (first.width() == 0) return;
+    each.dense("adapter.down", first.down, others.down...);
+    each.dense("adapter.up", first.up, others.up...);
+  }
+  /// Of the layer: adapters are made later.
+  static model_size size(transformer_config const& of) {
+    return Layer::size(of).keeps(unfilled(of.hidden, 0));
+  }
+  template <class... More> static adapter random(transformer_config const& of, More const&... more) {
+    return {Layer::random(of, more...), {0, of.hidden}, {of.hidden, 0}};
+  }
+  std::int64_t outputs(std::int64_t) const { return up.weight.rows(); }
+  std::int64_t width() const { return down.weight.rows(); }
+
+  /// Gives it a new adapter: D is random, within ± 1 ÷ √features, all else is zero. Throws option_error
+  /// unless 1 <= new_width <= features.
+  ///   key   of the random numbers: a layer's name
+  void insert(std::int64_t new_width, std::uint64_t seed, random_key key) {
+    const std::int64_t features = up.weight.rows();
+    if (new_width < 1 || new_width > features)
+      throw option_error(message("[adapter] width is ", new_width, ": it is from 1 to the ", features,
+                                 " features of the layer"));
+    down = {new_width, features}, up = {features, new_width};
+    const random_stream random(seed, random_purpose::initial_values, key);
+    const double largest = 1 / std::sqrt(static_cast<double>(features));
+    down.weight.generate([&](std::int64_t row, std::int64_t col) {
+      return static_cast<T>(
+          accumulator_t<T>(largest * (2 * random.uniform(std::uint64_t(row * features + col)) - 1)));
+    });
+  }
+
+  saved unfilled() const {
+    saved s = unfilled(up.weight.rows(), width());
+    s.layer = layer.unfilled();
+    return s;
+  }
+  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
+    return statements(layer.prepare(x, s.layer, p), s.h = layer.value(x, s.layer), s.z = down.value(s.h));
+  }
+  template <class X> auto value(X const&, saved const& s) const {
+    return s.h + up.value(apply<activation>(s.z));
+  }
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    forward_by_value(*this, x, y, s, p);
+  }
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    nn::show_inputs(layer, x, s.layer, p);
+  }
+
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+
+  /// Of a layer with weights of 8 bits: makes them anew.
+  void refresh(context& ctx, std::int64_t step) { nn::refresh(ctx, layer, step); }
+
+ private:
+  static saved unfilled(std::int64_t features, std::int64_t width) { return {{}, {features, 0}, {width, 0}}; }
+};
+
+template <element T, class Layer>
+void adapter<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                                 destination<T> dx, gradients& g, pass<T> const& p) const {
+  require_forward("adapter", s.h.tokens(), dy.tokens());
+  const bool goes_on = dx || any_wanted(g.layer), of_up = any_wanted(g.up), of_down = any_wanted(g.down);
+  if (width() == 0) {
+    if (goes_on) layer.backward(x, s.layer, dy, dx, g.layer, p);
+    return;
+  }
+  const auto activated = p.borrow(width(), dy.tokens()), dz = p.borrow(width(), dy.tokens());
+  const auto dh = p.borrow(dy.features(), dy.tokens());
+  run(p.ctx, when(of_up, [&] { return *activated = apply<activation>(s.z); }), up.bias_gradient(dy, g.up),
+      *dz = up.input_gradient(dy) * derivative<activation>(s.z), down.bias_gradient(*dz, g.down),
+      when(goes_on, [&] { return *dh = dy + down.input_gradient(*dz); }));
+  if (of_up) dense::add_weight_gradient(dy, *activated, g.up, p);
+  if (of_down) dense::add_weight_gradient(*dz, s.h, g.down, p);
+  if (goes_on) layer.backward(x, s.layer, *dh, dx, g.layer, p);
+}
+
+/// A transformer_block_of whose attention and MLP can have adapters.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using adapted_block_of =
+    transformer_block<T, Block, Order, layer_norm<T>, adapter<T, mlp<T, Block, ops::gelu_polynomial, Linear>>,
+                      adapter<T, multi_head_attention<T, Block, kernels::plain_scores, Linear>>>;
+
+/// Gives all layers of an nn::gpt, nn::encoder or nn::sequence_classifier new adapters, two each. Throws
+/// option_error for a width that is not from 1 to the features, before anything is changed.
+template <class Model> void add_adapters(Model& model, std::int64_t width, std::uint64_t seed) {
+  for (std::size_t i = 0; i < model.blocks.layers.size(); ++i) {
+    auto& layer = model.blocks.layers[i];
+    const parameter_name blocks("block"), block = blocks.child(int(i)), attention = block.child("attention"),
+                                          mlp = block.child("mlp");
+    layer.attention.insert(width, seed, attention.child("adapter").key());
+    layer.mlp.insert(width, seed, mlp.child("adapter").key());
+  }
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/advise.hpp
+#ifndef TESSERA_SINGLE_NN_ADVISE
+#define TESSERA_SINGLE_NN_ADVISE
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+// Which block size, before anything is built: the three products of a linear layer are timed on this machine,
+// with as few tokens as tell the rest.
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Seconds of the three products with a weight W (rows, cols) and some tokens.
+struct product_seconds {
+  double forward = 0;   // y = W x
+  double backward = 0;  // dx = Wᵀ dy
+  double gradient = 0;  // dW = dy xᵀ, sampled at the blocks of W
+  double training() const { return forward + backward + gradient; }
+};
+
+/// The times to expect of a weight in blocks of one size.
+struct block_advice {
+  int block_rows, block_cols;
+  engine by;  // of y = W x
+  product_seconds seconds;
+};
+
+/// The block sizes for a weight, fastest training first, and the dense weight to compare with.
+struct advice {
+  std::vector<block_advice> blocks;
+  block_advice dense;
+};
+
+namespace detail {
+
+constexpr product_seconds never() {
+  const double infinite = std::numeric_limits<double>::infinity();
+  return {infinite, infinite, infinite};
+}
+
+/// The three products of a weight, timed with some of the tokens: the next ones each time, so that as much
+/// is in the caches as if the products were of all tokens.
+template <element T, class Block> class timed_products {
+  using clock = std::chrono::steady_clock;
+
+ public:
+  timed_products(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                 std::int64_t tokens)
+      : ctx_(ctx), w_(rows, cols, stored), dw_(rows, cols, stored), x_(cols, tokens), y_(rows, tokens) {
+    w_.fill(T(0.01));
+    run(ctx_, x_ = x_ + 1, y_ = y_ + 1);  // memory that was never written is faster to read than any other
+  }
+  void time(std::int64_t tokens, product_seconds& least) {
+    time(tokens, least.forward, [&](auto x, auto y) { run(ctx_, y = w_ * x); });
+    time(tokens, least.backward, [&](auto x, auto y) { run(ctx_, x = transposed(w_) * y); });
+    time(tokens, least.gradient, [&](auto x, auto y) { run(ctx_, dw_ = sampled(y * transposed(x))); });
+  }
+
+ private:
+  template <class Work> void time(std::int64_t tokens, double& least, Work&& work) {
+    if (next_ + tokens > x_.tokens()) next_ = 0;
+    const auto x = slice_tokens(x_, next_, next_ + tokens), y = slice_tokens(y_, next_, next_ + tokens);
+    next_ += tokens;
+    const auto begin = clock::now();
+    work(x, y);
+    least = std::min(least, std::chrono::duration<double>(clock::now() - begin).count());
+  }
+
+  context& ctx_;
+  block_sparse_matrix<T, Block> w_;
+  block_sparse_matrix<accumulator_t<T>, Block> dw_;
+  panel_matrix<T> x_, y_;
+  std::int64_t next_ = 0;
+};
+
+/// Calls round() seven times and more, for 200 ms.
+template <class Round> void repeat(Round&& round) {
+  using clock = std::chrono::steady_clock;
+  const auto begin = clock::now();
+  for (int i = 0; i < 7 || clock::now() - begin < std::chrono::milliseconds(200); ++i) round();
+}
+
+inline void require_tokens_to_time(std::int64_t tokens) {
+  if (tokens < 1) throw shape_error(message("[advise] ", tokens, " tokens: there must be at least one"));
+}
+
+}  // namespace detail
+
+/// The seconds of the three products of a weight with this pattern on the threads of ctx: the least of seven
+/// times each.
+///   T            element of weight and activations; dW is in its accumulator
+///   rows, cols   of the weight; the pattern is that of its blocks
+/// Throws shape_error if the pattern does not fit, or there is no token.
+template <element T, class Block>
+product_seconds measured_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                                 std::int64_t tokens) {
+  detail::require_tokens_to_time(tokens);
+  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
+  product_seconds all = detail::never();
+  detail::repeat([&] { products.time(tokens, all); });
+  return all;
+}
+
+/// As measured_seconds, but of at most 16 panels a thread: it measures 4 and 16, and extrapolates linearly,
+/// since beyond 4 panels each token takes equally long.
+template <element T, class Block>
+product_seconds expected_seconds(context& ctx, std::int64_t rows, std::int64_t cols, pattern const& stored,
+                                 std::int64_t tokens) {
+  const std::int64_t few = 4 * panel_tokens * ctx.concurrency(), more = 4 * few;
+  if (tokens <= more) return measured_seconds<T, Block>(ctx, rows, cols, stored, tokens);
+  detail::timed_products<T, Block> products(ctx, rows, cols, stored, tokens);
+  product_seconds a = detail::never(), b = a;
+  detail::repeat([&] { products.time(few, a), products.time(more, b); });  // in turns: clocks change
+  const double times = double(tokens - more) / double(more - few);
+  const auto all = [&](double of_few, double of_more) {
+    return of_more + times * std::max(0.0, of_more - of_few);
+  };
+  return {all(a.forward, b.forward), all(a.backward, b.backward), all(a.gradient, b.gradient)};
+}
+
+/// Which block size to take for a weight of this density, by products with random patterns: see
+/// expected_seconds. The engine follows from element, blocks and CPU.
+///   Blocks   shapes to choose from
+/// Throws option_error if the density is not in (0, 1], shape_error if a size is not positive.
+template <element T, class... Blocks>
+advice advise(context& ctx, std::int64_t rows, std::int64_t cols, double density, std::int64_t tokens) {
+  if (!(density > 0 && density <= 1))
+    throw option_error(message("[advise] density is ", density, ": it must be in (0, 1]"));
+  if (rows < 1 || cols < 1)
+    throw shape_error(
+        message("[advise] a weight (", rows, ", ", cols, "): there must be a row and a column"));
+  const auto of = [&]<class Block>(std::type_identity<Block>, double share) {
+    block_advice a{Block::rows, Block::cols, engine::fma, {}};
+    const pattern stored = random_pattern(int(ceil_div<std::int64_t>(rows, Block::rows)),
+                                          int(ceil_div<std::int64_t>(cols, Block::cols)), share,
+                                          random_stream(0, random_purpose::initial_pattern));
+    using products = eval::product_of<block_sparse_matrix<T, Block>, false, T>;
+    a.by = eval::choose_product_method(eval::methods<products>, products::kind,
+                                       products::size(stored, cols, tokens), ctx.runs_on())
+               .by;
+    a.seconds = expected_seconds<T, Block>(ctx, rows, cols, stored, tokens);
+    return a;
+  };
+  advice all{{of(std::type_identity<Blocks>(), density)...},
+             of(std::type_identity<block_shape<granule>>(), 1)};
+  std::ranges::sort(all.blocks, {}, [](block_advice const& a) { return a.seconds.training(); });
+  return all;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/alibi.hpp
+#ifndef TESSERA_SINGLE_NN_ALIBI
+#define TESSERA_SINGLE_NN_ALIBI
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Attention with linear biases (Press, Smith, Lewis 2022): subtracts slope · |distance| from each score,
+/// with slope 2^(-8 h / heads) for the heads h = 1, 2, … If the number of heads is no power of two, the first
+/// heads have the slopes of the power below, and the other heads every second slope of the power above, as in
+/// the paper's program. A score functor.
+class alibi {
+ public:
+  alibi() = default;
+  /// Throws option_error.
+  TESSERA_COLD explicit alibi(int heads) {
+    if (heads < 1) throw option_error(message("[alibi] ", heads, " heads: there must be at least one"));
+    const auto below = int(std::bit_floor(unsigned(heads)));
+    for (int h = 1; h <= below; ++h) slopes_.push_back(std::exp2(-8.0 * h / below));
+    for (int h = 1; h <= heads - below; ++h) slopes_.push_back(std::exp2(-8.0 * (2 * h - 1) / (2 * below)));
+  }
+
+  static void parts(auto&, auto&...) {}  // the slopes follow from the heads of the attention
+
+  int heads() const { return int(slopes_.size()); }
+  double slope(int head) const { return slopes_[std::size_t(head)]; }
+
+  /// Throws option_error.
+  void check(int of) const {
+    if (of != heads())
+      throw option_error(message("[alibi] the slopes are those of ", heads(), " heads but attention has ", of,
+                                 ": make it alibi(", of, ")"));
+  }
+  double term(int head, std::int64_t distance) const { return -slope(head) * double(std::abs(distance)); }
+  template <class V> V operator()(V score, V term) const { return score + term; }
+  template <class V> V derivative(V, V) const { return V(1); }
+
+ private:
+  std::vector<double> slopes_;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/combinators.hpp
 #ifndef TESSERA_SINGLE_NN_COMBINATORS
 #define TESSERA_SINGLE_NN_COMBINATORS
@@ -31966,67 +32947,6 @@ template <element T> struct cross_entropy {
       throw error(
           "[cross_entropy] backward without the gradient of a loss: it follows a forward whose pass has "
           "purpose::training");
-  }
-};
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/dropout.hpp
-#ifndef TESSERA_SINGLE_NN_DROPOUT
-#define TESSERA_SINGLE_NN_DROPOUT
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = x ∘ m / (1 - rate): m is 0 with probability `rate`, else 1 (Srivastava et al. 2014). No mask is saved:
-/// m is a function of (seed, key, step, feature, token), so backward draws it again.
-///   key   of its masks: its own name in the model, "block.3.mlp_dropout". Checkpoints keep it
-template <element T> struct dropout {
-  double rate = 0;
-  random_key key = {};
-
-  struct saved {};
-  using gradients = dropout<accumulator_t<T>>;
-
-  dropout() = default;
-  dropout(double drop_rate, random_key name) : rate(drop_rate), key(name) {
-    if (!(rate >= 0 && rate < 1))
-      throw option_error(message("[dropout] a rate of ", rate, " has no meaning: it must be in [0, 1)"));
-  }
-
-  static void parts(auto& each, auto&... of) {
-    each.training_setting("rate", of.rate...);
-    each.training_setting("key", of.key...);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-  bool drops(pass<T> const& p) const { return rate > 0 && p.purpose == purpose::training; }
-
-  /// The expression x ∘ m / (1 - rate), for use in a statement.
-  template <class X> auto masked(X const& x, pass<T> const& p) const {
-    const random_stream random(p.seed, random_purpose::dropout, key, p.step);
-    return multiply(x, where(uniform(random.key()) < rate, 0.0, 1 / (1 - rate)));
-  }
-
-  /// The gradient of `masked`: dy itself if nothing is dropped, else `room`, filled with the gradient.
-  panel_matrix<T> const& gradient(panel_matrix<T> const& dy, panel_matrix<T>& room, pass<T> const& p) const {
-    if (!drops(p)) return dy;
-    run(p.ctx, room = masked(dy, p));
-    return room;
-  }
-
-  /// The statement make(branch), where `branch` is a value with or without dropout:
-  /// `attention_dropout.dropped(value, p, [&](auto const& branch) { return h = x + branch; })`
-  template <class Value, class Make>
-  auto dropped(Value const& value, pass<T> const& p, Make const& make) const {
-    return when(drops(p), [&] { return make(masked(value, p)); }, [&] { return make(value); });
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved&, pass<T> const& p) const {
-    run(p.ctx, dropped(x * 1.0, p, [&](auto const& value) { return y = value; }));
-  }
-  void backward(panel_matrix<T> const&, saved const&, panel_matrix<T> const& dy, destination<T> dx,
-                gradients&, pass<T> const& p) const {
-    saved none;
-    if (dx) forward(dy, dx, none, p);
   }
 };
 
@@ -32928,796 +33848,6 @@ template <element T> struct token_prediction {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
-// ---- tessera/nn/mlp.hpp
-#ifndef TESSERA_SINGLE_NN_MLP
-#define TESSERA_SINGLE_NN_MLP
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = W₂ f(z) + b₂, z = W₁ x + b₁; f is an op such as ops::relu. The default Op is within 6e-7 of ops::gelu
-/// and three to four times as fast, which saves 7 % of a step of a sparse layer.
-///   x, y (features, tokens)   W₁ (hidden, features)   W₂ (outputs, hidden)   z (hidden, tokens)
-/// Only z is saved; f(z) stays in the cache, and backward computes it again.
-///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
-template <element T, class Block, class Op = ops::gelu_polynomial, class Linear = linear<T, Block>>
-struct mlp {
-  static_assert((require_linear_like<Linear, T>(), true));
-  using activation = Op;
-
-  Linear up, down;
-
-  struct saved {
-    panel_matrix<T> z;
-    typename Linear::saved up, down;
-    static void parts(auto& each, auto&... of) {
-      each("z", of.z...), each("up", of.up...), each("down", of.down...);
-    }
-  };
-  using gradients = mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("up", of.up...);
-    each("down", of.down...);
-    each.setting("activation", Op());
-  }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias))
-        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(saved{{of.inner(), 0}, {}, {}})
-        .lends(of.inner(), 2);  // f(z) and the gradient of z
-  }
-  /// Zeros on random patterns, by the name of this part in the model.
-  static mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
-    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           name.child("up")),
-            Linear::random(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias, seed,
-                           name.child("down"))};
-  }
-  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
-
-  saved unfilled() const { return {{down.inputs(), 0}, up.unfilled(), down.unfilled()}; }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(up.prepare(x, s.up, p), s.z = up.value(x, s.up),
-                      down.prepare(apply<Op>(s.z), s.down, p));
-  }
-  template <class X> auto value(X const&, saved const& s) const { return down.value(apply<Op>(s.z), s.down); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_by_value(*this, x, y, s, p);
-  }
-
-  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
-    const auto h = p.borrow(down.inputs(), x.tokens());
-    run(p.ctx, *h = apply<Op>(s.z));
-    nn::show_inputs(up, x, s.up, p);
-    nn::show_inputs(down, *h, s.down, p);
-  }
-
-  /// dz = W₂ᵀ dy ∘ f′(z), dx = W₁ᵀ dz
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, class Op, class Linear>
-void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                         destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("mlp", x, dy);
-  require_forward("mlp", s.z.tokens(), dy.tokens());
-  const auto h_room = p.borrow(down.inputs(), dy.tokens()), dz_room = p.borrow(down.inputs(), dy.tokens());
-  panel_matrix<T>&h = *h_room, &dz = *dz_room;
-  const bool of_down = any_wanted(g.down), of_up = any_wanted(g.up);
-  run(p.ctx, when(of_down, [&] { return h = apply<Op>(s.z); }), down.bias_gradient(dy, g.down),
-      when(of_up || dx, [&] { return dz = down.input_gradient(dy) * derivative<Op>(s.z); }),
-      up.bias_gradient(dz, g.up), dx = up.input_gradient(dz));
-  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
-  if (of_up) up.add_weight_gradient(dz, x, g.up, p, s.up);
-}
-
-/// y = W₂ (f(z) ∘ u) + b₂, z = W₀ x + b₀, u = W₁ x + b₁ (Shazeer 2020, eq. 5; SwiGLU with f = silu)
-///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
-template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
-  static_assert((require_linear_like<Linear, T>(), true));
-
-  Linear gate, up, down;
-
-  struct saved {
-    panel_matrix<T> z, u;
-    typename Linear::saved gate, up, down;
-    static void parts(auto& each, auto&... of) {
-      each("z", of.z...), each("u", of.u...);
-      each("gate", of.gate...), each("up", of.up...), each("down", of.down...);
-    }
-  };
-  using gradients = gated_mlp<accumulator_t<T>, Block, Op, typename Linear::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("gate", of.gate...);
-    each("up", of.up...);
-    each("down", of.down...);
-    each.setting("activation", Op());
-  }
-  static model_size size(transformer_config const& of) {
-    return model_size::of<T>()
-        .part(Linear::size(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias), 2)
-        .part(Linear::size(of.hidden, of.inner(), of.density_of(of.hidden, of.inner()), of.bias))
-        .keeps(saved{{of.inner(), 0}, {of.inner(), 0}, {}, {}, {}})
-        .lends(of.inner(), 3);  // f(z) ∘ u and the gradients of z and u
-  }
-  /// Zeros on random patterns, by the name of this part in the model.
-  static gated_mlp random(transformer_config const& of, std::uint64_t seed, parameter_name const& name) {
-    const auto two = mlp<T, Block, ops::gelu_polynomial, Linear>::random(of, seed, name);
-    return {Linear::random(of.inner(), of.hidden, of.density_of(of.inner(), of.hidden), of.bias, seed,
-                           name.child("gate")),
-            two.up, two.down};
-  }
-  std::int64_t outputs(std::int64_t features) const { return down.outputs(up.outputs(features)); }
-
-  saved unfilled() const {
-    return {{down.inputs(), 0}, {down.inputs(), 0}, gate.unfilled(), up.unfilled(), down.unfilled()};
-  }
-  template <class X> auto prepare(X const& x, saved& s, pass<T> const& p) const {
-    return statements(gate.prepare(x, s.gate, p), up.prepare(x, s.up, p), s.z = gate.value(x, s.gate),
-                      s.u = up.value(x, s.up), down.prepare(apply<Op>(s.z) * s.u, s.down, p));
-  }
-  template <class X> auto value(X const&, saved const& s) const {
-    return down.value(apply<Op>(s.z) * s.u, s.down);
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_by_value(*this, x, y, s, p);
-  }
-
-  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
-    const auto h = p.borrow(down.inputs(), x.tokens());
-    run(p.ctx, *h = apply<Op>(s.z) * s.u);
-    nn::show_inputs(gate, x, s.gate, p);
-    nn::show_inputs(up, x, s.up, p);
-    nn::show_inputs(down, *h, s.down, p);
-  }
-
-  /// dh = W₂ᵀ dy, dz = dh ∘ u ∘ f′(z), du = dh ∘ f(z), dx = W₀ᵀ dz + W₁ᵀ du
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, class Op, class Linear>
-void gated_mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& s,
-                                               panel_matrix<T> const& dy, destination<T> dx, gradients& g,
-                                               pass<T> const& p) const {
-  dx.require_apart("gated_mlp", x, dy);
-  require_forward("gated_mlp", s.z.tokens(), dy.tokens());
-  const std::int64_t hidden = down.inputs();
-  const auto h_room = p.borrow(hidden, dy.tokens()), dz_room = p.borrow(hidden, dy.tokens()),
-             du_room = p.borrow(hidden, dy.tokens());
-  panel_matrix<T>&h = *h_room, &dz = *dz_room, &du = *du_room;
-  const auto dh = local(down.input_gradient(dy));
-  const bool of_down = any_wanted(g.down), of_gate = any_wanted(g.gate), of_up = any_wanted(g.up);
-  run(p.ctx, down.bias_gradient(dy, g.down), when(of_down, [&] { return h = apply<Op>(s.z) * s.u; }),
-      when(of_gate || dx, [&] { return dz = dh * s.u * derivative<Op>(s.z); }),
-      gate.bias_gradient(dz, g.gate), when(of_up || dx, [&] { return du = dh * apply<Op>(s.z); }),
-      up.bias_gradient(du, g.up));
-  if (dx) run(p.ctx, dx = gate.input_gradient(dz) + up.input_gradient(du));
-  if (of_down) down.add_weight_gradient(dy, h, g.down, p, s.down);
-  if (of_gate) gate.add_weight_gradient(dz, x, g.gate, p, s.gate);
-  if (of_up) up.add_weight_gradient(du, x, g.up, p, s.up);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/norm.hpp
-#ifndef TESSERA_SINGLE_NN_NORM
-#define TESSERA_SINGLE_NN_NORM
-#include <algorithm>
-#include <cstdint>
-
-// `prepare` measures the input of a norm and leaves one or two numbers for each token in `saved`. The norm's
-// value is then an elementwise expression: the next product computes it panel by panel, and backward computes
-// it again, so normalised activations are never saved. A norm that is absent measures nothing, and takes the
-// numbers for which y = x: models with and without norms are one type. This saves the measurement, not the
-// pass.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// y = (x - mean x) / √(var x + ε) ∘ w + b, over the features of each token (Ba, Kiros, Hinton 2016, eq. 4)
-///   x, y (features, tokens)   w, b (features)
-template <element T> struct layer_norm {
-  feature_vector<accumulator_t<T>> weight, bias;
-  bias_term has_bias = bias_term::present;
-  double epsilon = 1e-5;
-  norm_layers presence = norm_layers::present;  // absent: y = x
-
-  struct saved {
-    token_vector<accumulator_t<T>> mean, scale;  // scale: 1 / √(var x + ε)
-    static void parts(auto& each, auto&... of) { each("mean", of.mean...), each("scale", of.scale...); }
-  };
-  using gradients = layer_norm<accumulator_t<T>>;
-
-  layer_norm() = default;
-  explicit layer_norm(std::int64_t features, bias_term with_bias = bias_term::present,
-                      norm_layers present = norm_layers::present)
-      : weight(features), bias(features), has_bias(with_bias), presence(present) {
-    std::ranges::fill(weight, accumulator_t<T>(1));
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    each.hyperparameter(first.presence, others.presence...);
-    if (first.is_absent()) return each.setting("absent", true);
-    each("weight", first.weight, others.weight...);
-    each("bias", optional(first.bias, first.has_bias), optional(others.bias, others.has_bias)...);
-    each.setting("epsilon", first.epsilon, others.epsilon...);
-  }
-  static model_size size(std::int64_t features, bias_term with_bias = bias_term::present,
-                         norm_layers present = norm_layers::present) {
-    model_size size = model_size::of<T>().keeps(saved());
-    if (present == norm_layers::absent) return size;
-    return with_bias == bias_term::present ? size.vector(features).vector(features) : size.vector(features);
-  }
-  bool is_absent() const { return presence == norm_layers::absent; }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  saved unfilled() const { return {}; }
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    if (is_absent()) std::ranges::fill(s.mean, 0), std::ranges::fill(s.scale, 1);
-    return statements(when(!is_absent(), [&] { return s.mean = mean_features(x); }), when(!is_absent(), [&] {
-                        return s.scale = rsqrt(mean_features(square(x - s.mean)) + epsilon);
-                      }));
-  }
-  auto value(panel_matrix<T> const& x, saved const& s) const {
-    return (x - s.mean) * s.scale * weight + bias;
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_by_value(*this, x, y, s, p);
-  }
-
-  /// With n = (x - mean) scale and d = dy ∘ w: dx = scale (d - mean(d) - n mean(d ∘ n))
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T>
-void layer_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                             destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("layer_norm", s.mean.size(), dy.tokens());
-  if (is_absent()) return run(p.ctx, dx = converted(dy));
-  const auto dz = named<"dy">(dy);
-  const auto n = named<"n">((x - s.mean) * s.scale);
-  const auto d = named<"d">(dz * weight);
-  const double share = 1 / double(x.features());
-  const auto sum_d = local(sum_features(d));
-  const auto sum_dn = local(sum_features(d * n));
-  const auto mean_d = local(s.scale * (share * sum_d));
-  const auto slope = local(square(s.scale) * (share * sum_dn));
-  const bool of_weight = is_wanted(g.weight), of_bias = has_bias == bias_term::present && is_wanted(g.bias),
-             of_both = of_weight && of_bias;
-  run(p.ctx,
-      when(of_both,
-           [&] {
-             return in_one_pass(g.weight += sum_tokens(dz * n), g.bias += sum_tokens(dz), sum_d, sum_dn);
-           }),
-      when(of_weight && !of_both, [&] { return g.weight += sum_tokens(dz * n); }),
-      when(of_bias && !of_both, [&] { return g.bias += sum_tokens(dz); }),
-      when(dx && !of_both, [&] { return in_one_pass(sum_d, sum_dn); }),
-      dx = s.scale * d - mean_d - slope * (x - s.mean));
-}
-
-/// y = x / √(mean x² + ε) ∘ w, over the features of each token (Zhang, Sennrich 2019, eq. 4)
-///   x, y (features, tokens)   w (features)
-template <element T> struct rms_norm {
-  feature_vector<accumulator_t<T>> weight;
-  double epsilon = 1e-5;
-  norm_layers presence = norm_layers::present;  // absent: y = x
-
-  struct saved {
-    token_vector<accumulator_t<T>> scale;  // 1 / √(mean x² + ε)
-    static void parts(auto& each, auto&... of) { each("scale", of.scale...); }
-  };
-  using gradients = rms_norm<accumulator_t<T>>;
-
-  rms_norm() = default;
-  /// Has no bias, whatever the bias_term.
-  explicit rms_norm(std::int64_t features, bias_term = bias_term::absent,
-                    norm_layers present = norm_layers::present)
-      : weight(features), presence(present) {
-    std::ranges::fill(weight, accumulator_t<T>(1));
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    each.hyperparameter(first.presence, others.presence...);
-    if (first.is_absent()) return each.setting("absent", true);
-    each("weight", first.weight, others.weight...);
-    each.setting("epsilon", first.epsilon, others.epsilon...);
-  }
-  static model_size size(std::int64_t features, bias_term = bias_term::absent,
-                         norm_layers present = norm_layers::present) {
-    const model_size size = model_size::of<T>().keeps(saved());
-    return present == norm_layers::absent ? size : model_size(size).vector(features);
-  }
-  bool is_absent() const { return presence == norm_layers::absent; }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  saved unfilled() const { return {}; }
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const&) const {
-    if (is_absent()) std::ranges::fill(s.scale, 1);
-    return when(!is_absent(), [&] { return s.scale = rsqrt(mean_features(square(x)) + epsilon); });
-  }
-  auto value(panel_matrix<T> const& x, saved const& s) const { return x * s.scale * weight; }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-    forward_by_value(*this, x, y, s, p);
-  }
-
-  /// With n = x scale and d = dy ∘ w: dx = scale (d - n mean(d ∘ n))
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T>
-void rms_norm<T>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                           destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("rms_norm", s.scale.size(), dy.tokens());
-  if (is_absent()) return run(p.ctx, dx = converted(dy));
-  const auto dn = named<"dn">(dy * x * s.scale);
-  const auto sum_dn = local(sum_features(dn * weight));
-  const auto slope = local(square(s.scale) * (sum_dn * (1 / double(x.features()))));
-  run(p.ctx, when(is_wanted(g.weight), [&] { return in_one_pass(g.weight += sum_tokens(dn), sum_dn); }),
-      dx = s.scale * (dy * weight) - slope * x);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/scaled_residual.hpp
-#ifndef TESSERA_SINGLE_NN_SCALED_RESIDUAL
-#define TESSERA_SINGLE_NN_SCALED_RESIDUAL
-#include <algorithm>
-#include <cstdint>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// λ of a residual connection x + λ ∘ F(x): one learned number, as in ReZero (Bachlechner et al. 2020),
-/// SkipInit (De, Smith 2020) and Fixup (Zhang et al. 2019), or one for each feature, as in LayerScale
-/// (Touvron et al. 2021); absent, the connection is plain.
-///
-/// Its gradient is Σ dy ∘ F(x), so F(x) is kept from forward to backward: features x tokens values. To
-/// compute it again would take the last product of F again. Where layers are recomputed it is, too, with all
-/// else. F(x) is kept in the element T: a sum of bfloat16 is rounded once more than a plain one.
-template <element T> struct residual_scale {
-  using vector = feature_vector<accumulator_t<T>>;
-
-  vector lambda;
-  bias_term has_lambda = bias_term::absent;
-
-  using gradients = residual_scale<accumulator_t<T>>;
-
-  residual_scale() = default;
-  /// λ is `first` at first.
-  ///   numbers   1, or the number of features
-  residual_scale(std::int64_t numbers, double first) : lambda(numbers), has_lambda(bias_term::present) {
-    if (numbers < 1)
-      throw option_error(message("[residual_scale] ", numbers, " numbers: give 1, or one for each feature"));
-    std::ranges::fill(lambda, static_cast<accumulator_t<T>>(first));
-  }
-
-  static void parts(auto& each, auto& first, auto&... others) {
-    each("lambda", optional(first.lambda, first.has_lambda), optional(others.lambda, others.has_lambda)...);
-    if (first) each.setting("numbers", first.lambda.size());
-  }
-  explicit operator bool() const { return has_lambda == bias_term::present; }
-
-  /// λ of each feature; `factors` have their size.
-  void expand(vector& factors) const {
-    if (lambda.size() > 1 && lambda.size() != factors.size())
-      throw shape_error(message("[residual_scale] λ has ", lambda.size(), " numbers, but there are ",
-                                factors.size(), " features"));
-    if (lambda.size() > 1)
-      std::ranges::copy(lambda, factors.begin());
-    else
-      std::ranges::fill(factors, lambda.size() == 1 ? lambda[0] : 1);
-  }
-
-  // ---- for statements that add a branch F(x) to x in the kernel of its last product ----
-
-  /// The statement to = plus + F(x) that such a kernel computes: h = x + F(x) of a plain connection; of a
-  /// scaled one branch = branch + F(x), where `branch` is zero before. One kernel is compiled for both.
-  struct branch_sum {
-    panel_matrix<T>& to;
-    panel_matrix<T> const& plus;
-  };
-  branch_sum sum(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T>& branch) const {
-    return *this ? branch_sum{branch, branch} : branch_sum{h, x};
-  }
-  /// The statements before it, branch = 0, and after it, h = x + λ ∘ branch; none of a plain connection.
-  auto cleared(panel_matrix<T>& branch) const {
-    return when(bool(*this), [&] { return branch = feature_number() * 0.0; });
-  }
-  auto scaled(panel_matrix<T> const& x, panel_matrix<T>& h, panel_matrix<T> const& branch,
-              vector const& factors) const {
-    return when(bool(*this), [&] { return h = x + branch * factors; });
-  }
-
-  /// The gradient by F(x): λ ∘ dy, in `room`, or, of a plain connection, dy itself. Adds dλ.
-  panel_matrix<T> const& branch_gradient(panel_matrix<T> const& dy, panel_matrix<T> const& branch,
-                                         vector const& factors, panel_matrix<T>& room, gradients& g,
-                                         pass<T> const& p) const;
-};
-
-template <element T>
-panel_matrix<T> const& residual_scale<T>::branch_gradient(panel_matrix<T> const& dy,
-                                                          panel_matrix<T> const& branch,
-                                                          vector const& factors, panel_matrix<T>& room,
-                                                          gradients& g, pass<T> const& p) const {
-  if (!*this) return dy;
-  const bool of_lambda = is_wanted(g.lambda);
-  const auto sums_room = p.template borrow_saved<vector>();
-  vector& sums = *sums_room;
-  sums.resize(dy.features());
-  run(p.ctx, when(of_lambda, [&] { return sums = sum_tokens(dy * branch); }), room = dy * factors);
-  if (!of_lambda) return room;
-  if (g.lambda.size() == sums.size()) {
-    for (std::int64_t i = 0; i < sums.size(); ++i) g.lambda[i] += sums[i];
-  } else {
-    double all = 0;
-    for (const auto sum : sums) all += double(sum);
-    g.lambda[0] += static_cast<accumulator_t<T>>(all);
-  }
-  return room;
-}
-
-/// y = x + λ ∘ layer(x)
-///   λ   of residual_scale; 0 gives the bits of x and, in float and double, 1 the bits of nn::residual
-template <element T, class Layer> struct scaled_residual {
-  Layer layer;
-  residual_scale<T> scale;
-
-  struct saved {
-    typename Layer::saved layer;
-    panel_matrix<T> branch;                      // layer(x)
-    typename residual_scale<T>::vector factors;  // λ of each feature
-    static void parts(auto& each, auto&... of) {
-      each.apart("", of.layer...), each.apart("branch", of.branch...), each.apart("factors", of.factors...);
-    }
-  };
-  using gradients = scaled_residual<accumulator_t<T>, typename Layer::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each("", of.layer...);
-    each("", of.scale...);
-    each.setting("residual", true);
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Layer>
-void scaled_residual<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
-                                        pass<T> const& p) const {
-  fit(s.branch, x.features(), x.tokens());
-  s.factors.resize(x.features());
-  scale.expand(s.factors);
-  layer.forward(x, s.branch, s.layer, p);
-  run(p.ctx, y = x + s.branch * s.factors);
-}
-
-template <element T, class Layer>
-void scaled_residual<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                                         destination<T> dx, gradients& g, pass<T> const& p) const {
-  require_forward("scaled_residual", s.branch.tokens(), dy.tokens());
-  const auto room = p.borrow(x.features());
-  panel_matrix<T> const& dbranch = scale.branch_gradient(dy, s.branch, s.factors, *room, g.scale, p);
-  layer.backward(x, s.layer, dbranch, dx.with(dy), g.layer, p);
-  dx.add_term(p);
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/transformer_block.hpp
-#ifndef TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
-#define TESSERA_SINGLE_NN_TRANSFORMER_BLOCK
-#include <concepts>
-#include <cstdint>
-#include <type_traits>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Whether a block normalises the input of each branch (pre: GPT-2) or the result of each sum (post: BERT).
-enum class norm_order { pre, post };
-
-namespace detail {
-
-/// A norm by a configuration. One that a program has written may know no absence.
-template <class Norm> Norm norm_of(transformer_config const& of) {
-  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
-    return Norm(of.hidden, of.bias, of.norms);
-  else
-    return Norm(of.hidden, of.bias);
-}
-template <class Norm> model_size norm_size(transformer_config const& of) {
-  if constexpr (std::is_constructible_v<Norm, std::int64_t, bias_term, norm_layers>)
-    return Norm::size(of.hidden, of.bias, of.norms);
-  else if (of.norms == norm_layers::absent)
-    throw option_error(
-        "[transformer_block] this norm cannot be absent: give it a third argument, norm_layers");
-  else
-    return Norm::size(of.hidden, of.bias);
-}
-
-/// The numbers of λ of the result of attention, number 0, or of an MLP, number 1: none, one, or one for each
-/// feature.
-inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
-  switch (of.connection()) {
-    case residual_form::plain:
-      return 0;
-    case residual_form::rezero:
-      return branch == 0 ? 1 : 0;
-    case residual_form::layer_scale:
-      return of.hidden;
-    default:
-      return 1;
-  }
-}
-/// Throws option_error for scaled residual connections.
-TESSERA_COLD inline void require_plain(bool scaled) {
-  if (scaled)
-    throw option_error(
-        "[transformer_block] scaled residual connections are for pre-norm blocks, or blocks without norms, "
-        "and this one has post-norm: make residual plain, or norms absent");
-}
-template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
-  const std::int64_t numbers = scale_numbers(of, branch);
-  if (numbers == 0) return {};
-  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.layers)
-                   : of.connection() == residual_form::multiplier ? 1.0
-                                                                  : 0.0};
-}
-
-}  // namespace detail
-
-/// Attention A and an MLP M, each with a residual connection.
-///   pre    h = x + A(norm1(x)),   y = h + M(norm2(h))
-///   post   h = x + A(x), n = norm1(h),   v = n + M(n), y = norm2(v)
-/// Saves h and, if post, v, besides the values that A and M save; the values of norms are computed again.
-/// Norms may be absent, and the results of A and M scaled by λ (see residual_scale), which saves them, too:
-/// if pre, or without norms. Without mlp_scale, attention_scale is of both.
-template <element T, class Block, norm_order Order = norm_order::pre, class Norm = layer_norm<T>,
-          class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
-struct transformer_block {
-  using value_type = T;
-  static constexpr norm_order order = Order;
-  static constexpr bool is_pre = Order == norm_order::pre;
-
-  Norm norm1;
-  Attention attention;
-  dropout<T> attention_dropout;
-  Norm norm2;
-  Mlp mlp;
-  dropout<T> mlp_dropout;
-  residual_scale<T> attention_scale, mlp_scale;
-
-  struct saved {
-    typename Norm::saved norm1, norm2;
-    typename Attention::saved attention;
-    typename Mlp::saved mlp;
-    panel_matrix<T> h, v;                          // v: post only
-    panel_matrix<T> attention_branch, mlp_branch;  // if scaled
-    typename residual_scale<T>::vector factors_of_attention, factors_of_mlp;
-    static void parts(auto& each, auto&... of) {
-      each("norm1", of.norm1...), each("norm2", of.norm2...), each("attention", of.attention...);
-      each("mlp", of.mlp...), each("h", of.h...), each("v", of.v...);
-      each("attention_branch", of.attention_branch...), each("mlp_branch", of.mlp_branch...);
-      each("factors_of_attention", of.factors_of_attention...), each("factors_of_mlp", of.factors_of_mlp...);
-    }
-  };
-  using gradients = transformer_block<accumulator_t<T>, Block, Order, typename Norm::gradients,
-                                      typename Mlp::gradients, typename Attention::gradients>;
-
-  static void parts(auto& each, auto&... of) {
-    each.setting("order", Order);
-    each("norm1", of.norm1...);
-    each("attention", of.attention...);
-    each("attention_dropout", of.attention_dropout...);
-    each("norm2", of.norm2...);
-    each("mlp", of.mlp...);
-    each("mlp_dropout", of.mlp_dropout...);
-    each("attention_scale", of.attention_scale...);
-    each("mlp_scale", of.mlp_scale...);
-  }
-  /// Throws option_error where results would be scaled that a norm follows.
-  static model_size size(transformer_config const& of) {
-    const bool scaled = of.connection() != residual_form::plain;
-    if (!is_pre && of.norms == norm_layers::present) detail::require_plain(scaled);
-    const std::int64_t branch = scaled ? of.hidden : 0;
-    model_size size = model_size::of<T>()
-                          .part(detail::norm_size<Norm>(of), 2)
-                          .part(Attention::size(of))
-                          .part(Mlp::size(of))
-                          .keeps(saved{{},
-                                       {},
-                                       {},
-                                       {},
-                                       {of.hidden, 0},
-                                       {is_pre ? 0 : of.hidden, 0},
-                                       {branch, 0},
-                                       {branch, 0},
-                                       {},
-                                       {}})
-                          .lends(of.hidden, 4);
-    for (const int number : {0, 1})
-      if (const std::int64_t numbers = detail::scale_numbers(of, number); numbers > 0) size.vector(numbers);
-    return size;
-  }
-  /// Zeros on random patterns; gains are 1.
-  ///   name   of this block in the model, which begins the keys of its random choices
-  static transformer_block random(transformer_config const& of, mask seen, std::uint64_t seed,
-                                  parameter_name const& name) {
-    return {detail::norm_of<Norm>(of),
-            Attention::random(of, seen, seed, name.child("attention")),
-            {of.dropout, name.child("attention_dropout").key()},
-            detail::norm_of<Norm>(of),
-            Mlp::random(of, seed, name.child("mlp")),
-            {of.dropout, name.child("mlp_dropout").key()},
-            detail::scale_of<T>(of, 0),
-            detail::scale_of<T>(of, 1)};
-  }
-  std::int64_t outputs(std::int64_t features) const { return features; }
-
-  saved unfilled() const {
-    const std::int64_t features = mlp.outputs(0), branch = attention_scale ? features : 0;
-    const auto factors = [&] { return residual_scale<T>::vector::of_values(nullptr, branch); };
-    return {norm1.unfilled(),           norm2.unfilled(), attention.unfilled(), mlp.unfilled(), {features, 0},
-            {is_pre ? 0 : features, 0}, {branch, 0},      {branch, 0},          factors(),      factors()};
-  }
-  /// λ of the MLP's result.
-  residual_scale<T> const& scale_of_mlp() const { return mlp_scale ? mlp_scale : attention_scale; }
-
-  auto prepare(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    auto const &scale1 = attention_scale, &scale2 = scale_of_mlp();
-    if (scale1) scale1.expand(s.factors_of_attention), scale2.expand(s.factors_of_mlp);
-    const auto in_h = scale1.sum(x, s.h, s.attention_branch);
-    const auto add_to_x = [&](auto const& branch) { return in_h.to = in_h.plus + branch; };
-    if constexpr (is_pre) {
-      const auto n1 = norm1.value(x, s.norm1), n2 = norm2.value(s.h, s.norm2);
-      const auto mlp_alone = [&] {
-        return mlp_dropout.dropped(mlp.value(n2, s.mlp), p,
-                                   [&](auto const& branch) { return s.mlp_branch = s.mlp_branch + branch; });
-      };
-      return statements(norm1.prepare(x, s.norm1, p), attention.prepare(n1, s.attention, p),
-                        scale1.cleared(s.attention_branch),
-                        attention_dropout.dropped(attention.value(n1, s.attention), p, add_to_x),
-                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
-                        norm2.prepare(s.h, s.norm2, p), mlp.prepare(n2, s.mlp, p),
-                        scale2.cleared(s.mlp_branch), when(bool(scale2), mlp_alone));
-    } else {
-      if constexpr (requires { norm1.is_absent(); })
-        if (!norm1.is_absent()) detail::require_plain(bool(scale1));
-      const auto n = norm1.value(s.h, s.norm1);
-      const auto in_v = scale2.sum(s.h, s.v, s.mlp_branch);  // without norms n is h, and of zeros zero
-      const auto add_to_n = [&](auto const& branch) {
-        return in_v.to = norm1.value(in_v.plus, s.norm1) + branch;
-      };
-      return statements(attention.prepare(x, s.attention, p), scale1.cleared(s.attention_branch),
-                        attention_dropout.dropped(attention.value(x, s.attention), p, add_to_x),
-                        scale1.scaled(x, s.h, s.attention_branch, s.factors_of_attention),
-                        norm1.prepare(s.h, s.norm1, p), mlp.prepare(n, s.mlp, p),
-                        scale2.cleared(s.mlp_branch), mlp_dropout.dropped(mlp.value(n, s.mlp), p, add_to_n),
-                        scale2.scaled(s.h, s.v, s.mlp_branch, s.factors_of_mlp),
-                        norm2.prepare(s.v, s.norm2, p));
-    }
-  }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
-    const auto n = p.borrow(x.features(), x.tokens());
-    if constexpr (is_pre) run(p.ctx, *n = norm1.value(x, s.norm1));
-    nn::show_inputs(attention, is_pre ? *n : x, s.attention, p);
-    if constexpr (is_pre)
-      run(p.ctx, *n = norm2.value(s.h, s.norm2));
-    else
-      run(p.ctx, *n = norm1.value(s.h, s.norm1));
-    nn::show_inputs(mlp, *n, s.mlp, p);
-  }
-
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
-void transformer_block<T, Block, Order, Norm, Mlp, Attention>::forward(panel_matrix<T> const& x,
-                                                                       destination<T> y, saved& s,
-                                                                       pass<T> const& p) const {
-  fit(s, unfilled(), x.tokens());
-  panel_matrix<T>& to = *y.to();
-  if constexpr (is_pre) {
-    auto const& scale = scale_of_mlp();
-    const auto add_to_h = [&] {
-      return mlp_dropout.dropped(mlp.value(norm2.value(s.h, s.norm2), s.mlp), p,
-                                 [&](auto const& branch) { return to = s.h + branch; });
-    };
-    run(p.ctx, prepare(x, s, p), when(!scale, add_to_h),
-        scale.scaled(s.h, to, s.mlp_branch, s.factors_of_mlp));
-  } else
-    run(p.ctx, prepare(x, s, p), to = norm2.value(s.v, s.norm2));
-  y.add_term(p);
-  observe_forward(*this, x, y, s, p);
-}
-
-template <element T, class Block, norm_order Order, class Norm, class Mlp, class Attention>
-void transformer_block<T, Block, Order, Norm, Mlp, Attention>::backward(panel_matrix<T> const& x,
-                                                                        saved const& s,
-                                                                        panel_matrix<T> const& dy,
-                                                                        destination<T> dx, gradients& g,
-                                                                        pass<T> const& p) const {
-  require_forward("transformer_block", s.h.tokens(), dy.tokens());
-  const auto n_room = p.borrow(x.features()), dn_room = p.borrow(x.features());
-  const auto dh_room = p.borrow(x.features()), dropped_room = p.borrow(x.features());
-  panel_matrix<T>&n = *n_room, &dn = *dn_room, &dh = *dh_room, &dropped = *dropped_room;
-  using to = destination<T>;
-  const auto by_attention = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
-    return attention_dropout.gradient(
-        attention_scale.branch_gradient(dsum, s.attention_branch, s.factors_of_attention, dropped,
-                                        g.attention_scale, p),
-        dropped, p);
-  };
-  const auto by_mlp = [&](panel_matrix<T> const& dsum) -> panel_matrix<T> const& {
-    return mlp_dropout.gradient(
-        scale_of_mlp().branch_gradient(dsum, s.mlp_branch, s.factors_of_mlp, dropped,
-                                       mlp_scale ? g.mlp_scale : g.attention_scale, p),
-        dropped, p);
-  };
-  const bool of_attention = any_wanted(g.attention) || any_wanted(g.attention_scale);
-  if constexpr (is_pre) {
-    const bool to_norm1 = dx || any_wanted(g.norm1), to_attention = to_norm1 || of_attention,
-               to_norm2 = to_attention || any_wanted(g.norm2);
-    run(p.ctx, n = norm2.value(s.h, s.norm2));
-    mlp.backward(n, s.mlp, by_mlp(dy), to(dn).only_if(to_norm2), g.mlp, p);
-    if (!to_norm2) return;
-    norm2.backward(s.h, s.norm2, dn, to(dh, &dy).only_if(to_attention), g.norm2, p);
-    if (!to_attention) return;
-    run(p.ctx, n = norm1.value(x, s.norm1));
-    attention.backward(n, s.attention, by_attention(dh), to(dn).only_if(to_norm1), g.attention, p);
-    if (to_norm1) norm1.backward(x, s.norm1, dn, dx.with(dh), g.norm1, p);
-  } else {
-    panel_matrix<T>& dv = dh;
-    const bool to_attention = dx || of_attention, to_norm1 = to_attention || any_wanted(g.norm1),
-               to_mlp = to_norm1 || any_wanted(g.mlp) || any_wanted(g.mlp_scale);
-    norm2.backward(s.v, s.norm2, dy, to(dv).only_if(to_mlp), g.norm2, p);
-    if (!to_mlp) return;
-    run(p.ctx, n = norm1.value(s.h, s.norm1));
-    mlp.backward(n, s.mlp, by_mlp(dv), to(dn, &dv).only_if(to_norm1), g.mlp, p);
-    if (!to_norm1) return;
-    norm1.backward(s.h, s.norm1, dn, to(dh).only_if(to_attention), g.norm1, p);
-    if (to_attention) attention.backward(x, s.attention, by_attention(dh), dx.with(dh), g.attention, p);
-  }
-  dx.add_term(p);
-}
-
-/// The error of a model of layers of another element.
-template <class Layer, element T> constexpr void require_element() {
-  if constexpr (requires { typename Layer::value_type; })
-    static_assert(std::same_as<typename Layer::value_type, T>,
-                  "the layers of a model have its element: gpt<bfloat16, Block, Layer> and encoder<bfloat16, "
-                  "Block, Layer> are made of a Layer of bfloat16");
-}
-
-/// A transformer_block whose four weights are layers Linear, such as float8_linear, for gpt and encoder: a
-/// type, of which `random(config, mask::causal, seed, "block.0")` makes one, as of any block. Norms and the
-/// products of attention with itself stay in the element of the weights.
-template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
-          class Block = typename Linear::block>
-using transformer_block_of =
-    transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
-                      multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
 // ---- tessera/nn/encoder.hpp
 #ifndef TESSERA_SINGLE_NN_ENCODER
 #define TESSERA_SINGLE_NN_ENCODER
@@ -34372,7 +34502,7 @@ gradient_difference check_gradients(Layer& layer, panel_matrix<double>& x, pass<
 #include <string_view>
 #include <utility>
 
-// What LoRA's adapters can be told, for programs that do not compute with them: see nn/lora.hpp.
+// The settings of LoRA's adapters, for programs that do not compute with them: see nn/lora.hpp.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
@@ -34390,6 +34520,11 @@ struct lora_settings {
     if (rank < 1) throw option_error(message("[lora] rank is ", rank, ": it must be at least 1"));
     if (!std::isfinite(alpha)) throw option_error(message("[lora] alpha is ", alpha));
   }
+};
+
+/// Rows first … end - 1 of a matrix.
+struct row_range {
+  std::int64_t first, end;
 };
 
 /// Where the product of adapters goes: into the stored blocks of W alone, or into all, so that W is dense.
@@ -34437,11 +34572,6 @@ struct lora_targets {
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// Rows first … end - 1 of a matrix.
-struct row_range {
-  std::int64_t first, end;
-};
 
 /// y = A x + s U (D x), where A x = W x + b is a linear_like layer that is frozen, and D and U are of low
 /// rank (LoRA: Hu et al. 2022, arXiv 2106.09685). A new one has no adapters, and computes what its base does.
@@ -34493,8 +34623,8 @@ template <element T, class Block, class Base = linear<T, Block>> struct lora {
   auto const& plain() const { return base.plain(); }
 
   /// Gives it new adapters: D is random, within ± 1 ÷ √in, and U is zero. Throws option_error for settings
-  /// without meaning, and shape_error for rows that are not in W or, of several adapters, that do not begin
-  /// and end at multiples of four.
+  /// without meaning, and shape_error for rows that are not in W, or do not begin and end at multiples of
+  /// four.
   ///   parts   the rows of each adapter, in ascending order; without, one for all rows
   ///   key     of the random numbers: a layer's name
   void adapt(lora_settings const& how, std::vector<row_range> parts, std::uint64_t seed, random_key key);
@@ -34555,7 +34685,7 @@ void lora<T, Block, Base>::adapt(lora_settings const& how, std::vector<row_range
   if (parts.empty()) parts = {{0, out}};
   std::int64_t end = 0;
   for (row_range const& part : parts) {
-    const bool fits = parts.size() == 1 || (part.first % 4 == 0 && (part.end % 4 == 0 || part.end == out));
+    const bool fits = part.first % 4 == 0 && (part.end % 4 == 0 || part.end == out);
     if (part.first < end || part.end <= part.first || part.end > out || !fits)
       throw shape_error(message("[lora] rows ", part.first, " to ", part.end, " of ", out,
                                 ": ranges ascend, and begin and end at multiples of four"));
@@ -44970,6 +45100,544 @@ TESSERA_COLD TESSERA_BODY std::vector<parameter_group> rate_groups(nn::parameter
     if (rate != 1) groups.push_back({.names = names[i], .rate = rate});
   }
   return groups;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/peft_modules.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PEFT_MODULES
+#define TESSERA_SINGLE_TRAIN_PEFT_MODULES
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The modules of Hugging Face that have adapters of PEFT, and where their values stand here: for reading and
+// writing.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+/// A module of Hugging Face that may have an adapter, and the rows of a matrix here that are its weight.
+struct peft_module {
+  std::string ours, theirs;  // "block.3.attention.qkv", "bert.encoder.layer.3.attention.self.key"
+  bool nn::lora_targets::* target;
+  std::int64_t first_row, end_row, inputs;
+
+  std::int64_t outputs() const { return end_row - first_row; }
+  /// Whether a name of target_modules means it.
+  bool is_meant_by(std::string const& name) const { return theirs == name || theirs.ends_with("." + name); }
+};
+
+/// The matrices of PEFT's adapters: our D and U.
+///   A (rank, inputs)   B (outputs, rank)
+enum class peft_part { a, b };
+
+/// The name of a tensor of a file.
+std::string peft_key(std::string const& module, peft_part part);
+
+/// A model as GPT-2 or BERT, without its heads.
+class peft_base {
+ public:
+  /// Throws option_error for another model.
+  explicit peft_base(any_layer const& model);
+  peft_base(peft_base const&) = delete;  // tensors_ refers to list_
+
+  any_tensor const* find(std::string const& name) const { return tensors_.find(name); }
+
+  hugging_face_model family = hugging_face_model::gpt2;
+  std::vector<peft_module> modules;
+
+ private:
+  any_tensor const& need(std::string const& name) const;
+  void add(hugging_face_tensor const& each);
+
+  nn::parameter_list list_;
+  tensors_by_name tensors_;
+};
+
+/// The adapter of a module in a model. D has groups of rows, one for each range of rows of W that has an
+/// adapter of its own, and U as many groups of columns.
+struct peft_adapter {
+  peft_module const* module;
+  any_tensor down, up;
+  std::int64_t first, end;  // the groups that meet rows of the module
+
+  std::int64_t groups() const { return end - first; }
+  /// Calls visit(value, row, col) for each stored value of A or B, and padding(value) for values beyond
+  /// the rank of their group.
+  void for_each_value(peft_part part, std::int64_t rank, auto&& visit, auto&& padding) const {
+    const bool is_a = part == peft_part::a;
+    any_tensor of = is_a ? down : up;
+    const std::int64_t each = round_up<std::int64_t>(rank, 4);
+    tessera::for_each_value(
+        of, of.data(), of.element().bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
+          const std::int64_t group = (is_a ? row : col) / each, within = (is_a ? row : col) % each,
+                             at = (group - first) * rank + within;
+          if (!is_a && (row < module->first_row || row >= module->end_row)) return;
+          if (group < first || group >= end) return;
+          if (within >= rank)
+            padding(value);
+          else if (is_a)
+            visit(value, at, col);
+          else
+            visit(value, row - module->first_row, at);
+        });
+  }
+};
+
+/// The adapters of a model. Throws option_error unless they are as `how` says, and all of them adapters of
+/// modules.
+std::vector<peft_adapter> adapters_of(any_layer const& model, peft_base const& base,
+                                      nn::lora_settings const& how);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::string peft_key(std::string const& module, peft_part part) {
+  return "base_model.model." + module + (part == peft_part::a ? ".lora_A.weight" : ".lora_B.weight");
+}
+
+/// A name without its last part.
+TESSERA_BODY std::string layer_of(std::string const& name) { return name.substr(0, name.rfind('.')); }
+
+TESSERA_BODY bool nn::lora_targets::* target_of(std::string const& layer, bool is_one, std::size_t part) {
+  using where = nn::lora_targets;
+  if (layer.ends_with(".mlp.up")) return &where::up;
+  if (layer.ends_with(".mlp.down")) return &where::down;
+  if (layer.ends_with(".out")) return &where::out;
+  return is_one ? &where::qkv : std::array{&where::query, &where::key, &where::value}[part];
+}
+
+TESSERA_BODY peft_base::peft_base(any_layer const& model) : list_(model), tensors_(list_) {
+  if (tensors_.find("embedding_norm.weight")) family = hugging_face_model::bert;
+  nn::transformer_config shape;
+  shape.hidden = need("position_embedding").cols();
+  shape.feed_forward = need("block.0.mlp.up.weight").rows() / shape.hidden;
+  shape.layers = 1;
+  while (tensors_.find(message("block.", shape.layers, ".mlp.up.weight"))) ++shape.layers;
+  for_each_tensor(family, shape, [&](hugging_face_tensor const& each) {
+    if (each.is_matrix() && each.ours.starts_with("block.")) add(each);
+  });
+}
+
+TESSERA_BODY any_tensor const& peft_base::need(std::string const& name) const {
+  if (any_tensor const* const found = find(name)) return *found;
+  throw option_error(message("[peft] the model has no ", name, ", which GPT-2 and BERT have"));
+}
+
+TESSERA_BODY void peft_base::add(hugging_face_tensor const& each) {
+  any_tensor const& weight = need(each.ours);
+  if (weight.rows() != each.rows || weight.cols() != each.cols)
+    throw option_error(message("[peft] ", each.ours, " is ", weight.rows(), " x ", weight.cols(),
+                               ", but would be ", each.rows, " x ", each.cols, " in GPT-2 and BERT"));
+  const std::string ours = layer_of(each.ours);
+  for (std::size_t i = 0; i < each.theirs.size(); ++i) {
+    const std::int64_t first = std::int64_t(i) * each.rows_of_each();
+    modules.push_back({ours, layer_of(each.theirs[i]), target_of(ours, each.theirs.size() == 1, i), first,
+                       first + each.rows_of_each(), each.cols});
+  }
+}
+
+/// The scale of each layer that has adapters.
+TESSERA_BODY std::map<std::string, double> scales_of(any_layer const& model) {
+  std::map<std::string, double> all;
+  setting_list(model).for_each([&](nn::parameter_name const& name, any_setting const& each) {
+    double const* const scale = each.value.get_if<double>();
+    if (scale && name.last() == "scale") all[layer_of(name.text())] = *scale;
+  });
+  return all;
+}
+
+/// The first group of columns of U, `each` columns a group, that meets rows of a module, and the end of
+/// the last.
+TESSERA_BODY std::pair<std::int64_t, std::int64_t> groups_at(peft_module const& module, any_tensor const& up,
+                                                             std::int64_t each) {
+  std::int64_t first = up.cols(), end = 0;
+  up.pattern().for_each([&](int block_row, int block_col, std::int64_t) {
+    const std::int64_t row = std::int64_t{block_row} * up.block_rows(),
+                       group = std::int64_t{block_col} * up.block_cols() / each;
+    if (row < module.end_row && row + up.block_rows() > module.first_row)
+      first = std::min(first, group), end = std::max(end, group + 1);
+  });
+  return {first, end};
+}
+
+TESSERA_COLD TESSERA_BODY std::vector<peft_adapter> adapters_of(any_layer const& model, peft_base const& base,
+                                                                nn::lora_settings const& how) {
+  const std::map<std::string, double> scales = scales_of(model);
+  for (auto const& [layer, scale] : scales)
+    if (std::ranges::find(base.modules, layer, &peft_module::ours) == base.modules.end())
+      throw option_error(message("[peft] the model has adapters of ", layer,
+                                 ", which is not one of the matrices of nn::lora_targets"));
+  std::vector<peft_adapter> all;
+  const std::int64_t each = round_up<std::int64_t>(how.rank, 4);
+  for (peft_module const& module : base.modules) {
+    const auto scale = scales.find(module.ours);
+    if (scale == scales.end()) continue;
+    any_tensor const* const down = base.find(module.ours + ".down.weight");
+    any_tensor const* const up = base.find(module.ours + ".up.weight");
+    if (!down || !up) throw option_error(message("[peft] ", module.ours, " has a scale, but no adapters"));
+    if (down->rows() % each != 0 || scale->second != how.scale())
+      throw option_error(message("[peft] ", module.ours, " has adapters of ", down->rows(),
+                                 " rows and the scale ", scale->second, ", but of rank ", how.rank,
+                                 " they would have ", each, " rows each and the scale ", how.scale()));
+    const auto [first, end] = groups_at(module, *up, each);
+    if (first < end) all.push_back({&module, *down, *up, first, end});
+  }
+  return all;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
+#endif
+
+// ---- tessera/train/peft.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PEFT
+#define TESSERA_SINGLE_TRAIN_PEFT
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Adapters as PEFT, the library of Hugging Face, saves them: a folder with adapter_config.json and
+// adapter_model.safetensors, for a model that is GPT-2 or BERT (see pretrained.hpp).
+//
+//   const auto found = train::read_peft("adapters", model);
+//   nn::add_lora(model, found.settings, found.targets, 1);
+//   train::load_peft("adapters", model);
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// The adapters of a folder of PEFT, without their values.
+struct peft_adapters {
+  nn::lora_settings settings;
+  nn::lora_targets targets;  // qkv of GPT-2, where Q, K and V are one module; q, k and v of BERT
+  std::string base;          // the name or folder of the model that they were trained on; "" without
+};
+
+/// Reads which adapters a folder has, and compares the names and shapes of all their tensors with a model.
+///   base   an nn::gpt, nn::encoder or nn::sequence_classifier, with adapters or without
+/// Throws io_error, with the file and the place: for adapters that are not LoRA's, or that change more than
+/// the matrices of lora_targets, have several ranks, or belong to another base; for a member of the
+/// configuration that is not known here, and says something; for a tensor that is missing, has another shape,
+/// or has no place. Throws option_error for a model that is neither GPT-2 nor BERT.
+peft_adapters read_peft(std::string const& folder, any_layer const& base);
+
+/// Gives the adapters of a model, made by nn::add_lora with the results of read_peft, the values of the
+/// folder, converted to their element. Throws as read_peft, and option_error for a model of other adapters,
+/// before anything is changed.
+void load_peft(std::string const& folder, mutable_any_layer const& model);
+
+/// Writes the adapters of a model as a folder of PEFT, for PeftModel.from_pretrained with GPT2LMHeadModel,
+/// BertForMaskedLM or BertForSequenceClassification; heads are not written. The folder is new or has only
+/// files of these names, and appears as a whole. Tensors keep their element. Where several of Q, K and V of
+/// GPT-2 have adapters, they become one of the sum of their ranks, B having zeros where they do not meet; all
+/// other adapters then get this rank by zeros, and alpha follows, so that no scale changes.
+///   how          the settings that nn::add_lora was called with
+///   base_model   the name or folder of the model without adapters, as from_pretrained takes it, or ""
+/// Throws option_error for a model that is neither GPT-2 nor BERT, or has no adapters or others than `how`
+/// says, and io_error for a folder that cannot be written.
+void save_peft(std::string const& folder, any_layer const& model, nn::lora_settings const& how,
+               std::string const& base_model);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+inline constexpr char const *peft_config = "adapter_config.json", *peft_tensors = "adapter_model.safetensors";
+
+/// Whether a member of a configuration says nothing.
+TESSERA_BODY bool is_empty(io::json const& value) {
+  auto const* const text = value.get_if<std::string>();
+  auto const* const elements = value.get_if<io::json::array>();
+  auto const* const members = value.get_if<io::json::object>();
+  return value.is_null() || value == io::json(false) || (text && text->empty()) ||
+         (elements && elements->empty()) || (members && members->empty());
+}
+
+/// A folder of PEFT, compared with a model.
+class peft_files {
+ public:
+  peft_files(std::string const& folder, peft_base const& base)
+      : config_path_(folder + "/" + peft_config),
+        config_(io::read_json(config_path_)),
+        file_(folder + "/" + peft_tensors) {
+    read_config(base.family);
+    find_modules(base);
+    compare_names(base);
+  }
+  peft_adapters const& adapters() const { return adapters_; }
+  /// All that have adapters.
+  std::vector<peft_module> const& modules() const { return modules_; }
+
+  /// Gives an adapter of the model the values of the files.
+  void read_into(peft_adapter const& to, peft_part part) const {
+    io::safetensor const& tensor = file_.at(key(*to.module, part));
+    element_type const& element = to.down.element();
+    const std::int64_t rank = adapters_.settings.rank, cols = part == peft_part::a ? to.module->inputs : rank;
+    io::detail::with_type_of(file_, tensor, [&]<class From>(From) {
+      to.for_each_value(
+          part, rank,
+          [&](std::byte* value, std::int64_t row, std::int64_t col) {
+            const double number = io::detail::number_at<From, double>(tensor.bytes.data(), row * cols + col);
+            element.from_double(&number, 1, value);
+          },
+          [&](std::byte* value) { std::fill_n(value, element.bytes, std::byte()); });
+    });
+  }
+
+ private:
+  io::json_place config() const { return io::json_place(config_, config_path_); }
+
+  void read_config(hugging_face_model family) {
+    const bool is_gpt2 = family == hugging_face_model::gpt2;
+    static_cast<void>(config().at("peft_type"));  // throws io_error if it is missing
+    expect("peft_type", {}, {"LORA"}, "the adapters that are read are");
+    refuse_unknown();
+    expect("bias", "none", {"none"}, "biases of these adapters are");
+    expect("fan_in_fan_out", false, {is_gpt2}, is_gpt2 ? "of GPT-2 it is" : "of BERT it is");
+    // Others change the weights of the base, too.
+    expect("init_lora_weights", true, {true, false, {}, "gaussian", "eva", "orthogonal"},
+           "adapters that leave the base as it is have");
+    nn::lora_settings& settings = adapters_.settings;
+    settings.rank = config().at("r").as_integer();
+    settings.alpha = config().at("lora_alpha").as_number();
+    settings.rank_stabilised = config().contains("use_rslora") && config().at("use_rslora").as_bool();
+    if (settings.rank < 1) config().at("r").fail(message("is ", settings.rank, ", but should be at least 1"));
+    if (!std::isfinite(settings.alpha)) config().at("lora_alpha").fail(message("is ", settings.alpha));
+    io::json const* const base = config_.find("base_model_name_or_path");
+    if (base && !base->is_null()) adapters_.base = config().at("base_model_name_or_path").as_string();
+  }
+  /// Throws io_error unless a member of the configuration, or `missing` without it, has one of these values.
+  void expect(char const* key, io::json const& missing, std::vector<io::json> const& known,
+              char const* why) const {
+    io::json const* const found = config_.find(key);
+    io::json const& value = found ? *found : missing;
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    std::string all;
+    for (io::json const& one : known) all += (all.empty() ? "" : " or ") + io::to_text(one);
+    io::json_place(value, config_path_, key)
+        .fail(message("is ", io::excerpt(io::to_text(value)), ", but ", why, " ", all));
+  }
+  /// Throws io_error for a member that is not known, unless it says nothing.
+  void refuse_unknown() const {
+    constexpr std::array<std::string_view, 17> known{"auto_mapping",
+                                                     "base_model_name_or_path",
+                                                     "bias",
+                                                     "fan_in_fan_out",
+                                                     "inference_mode",
+                                                     "init_lora_weights",
+                                                     "lora_alpha",
+                                                     "lora_dropout",
+                                                     "megatron_core",
+                                                     "peft_type",
+                                                     "peft_version",
+                                                     "qalora_group_size",
+                                                     "r",
+                                                     "revision",
+                                                     "target_modules",
+                                                     "task_type",
+                                                     "use_rslora"};
+    for (io::json_member const& member : config().members())
+      if (std::find(known.begin(), known.end(), member.key) == known.end() && !is_empty(member.value))
+        config().at(member).fail(
+            message("is ", io::excerpt(io::to_text(member.value)), ", which adapters here cannot have"));
+  }
+
+  void find_modules(peft_base const& base) {
+    nn::lora_targets& targets = adapters_.targets;
+    for (peft_module const& module : base.modules)
+      if (file_.contains(key(module, peft_part::a)) || file_.contains(key(module, peft_part::b)))
+        targets.*module.target = true;
+    std::set<std::string, std::less<>> places;
+    for (peft_module const& module : base.modules) {
+      if (!(targets.*module.target)) continue;
+      const std::int64_t rank = adapters_.settings.rank, most = std::min(module.outputs(), module.inputs);
+      if (rank > most)
+        config().at("r").fail(
+            message("is ", rank, ", but ", module.theirs, " has ", most, " rows or columns"));
+      require(*places.insert(key(module, peft_part::a)).first, {rank, module.inputs});
+      require(*places.insert(key(module, peft_part::b)).first, {module.outputs(), rank});
+      modules_.push_back(module);
+    }
+    std::vector<std::string> others;
+    for (auto const& [name, tensor] : file_.tensors())
+      if (!places.contains(name)) others.push_back(name);
+    if (!others.empty())
+      file_.fail(
+          message("this model has no place for ", others.size(),
+                  others.size() == 1 ? " tensor: " : " tensors: ", io::some_of(others, io::in_quotes)));
+    if (modules_.empty()) file_.fail("there are no tensors");
+  }
+  void require(std::string const& name, std::vector<std::int64_t> const& shape) const {
+    io::safetensor const& tensor = file_.at(name);
+    io::detail::require_tensor(file_, tensor, shape);
+    if (tensor.dtype.find('F') == std::string::npos)
+      file_.fail(message("tensor ", io::in_quotes(name), " is ", io::excerpt(tensor.dtype),
+                         ": adapters are floating-point numbers"));
+    io::detail::with_type_of(file_, tensor, [](auto) {});
+  }
+
+  /// Throws io_error unless target_modules means the modules that the files have adapters of. If it is no
+  /// list it is a regular expression, and is not compared.
+  void compare_names(peft_base const& base) const {
+    io::json const* const names = config_.find("target_modules");
+    if (!names || !names->get_if<io::json::array>()) return;
+    const io::json_place place = config().at("target_modules");
+    for (peft_module const& module : base.modules) {
+      bool is_meant = false;
+      for (std::size_t i = 0; i < place.size(); ++i)
+        is_meant = is_meant || module.is_meant_by(place.at(i).as_string());
+      const bool is_there = adapters_.targets.*module.target;
+      if (is_meant && !is_there)
+        place.fail(message("means ", module.theirs, ", of which the files have no adapter"));
+      if (is_there && !is_meant)
+        place.fail(message("does not mean ", module.theirs, ", of which the files have an adapter"));
+    }
+  }
+
+  /// The name of a tensor, which begins otherwise if the base had no head.
+  std::string key(peft_module const& module, peft_part part) const {
+    const std::string bare = peft_key(module.theirs.substr(module.theirs.find('.') + 1), part);
+    return file_.contains(bare) ? bare : peft_key(module.theirs, part);
+  }
+
+  std::string config_path_;
+  io::json config_;
+  io::safetensors_file file_;
+  peft_adapters adapters_;
+  std::vector<peft_module> modules_;
+};
+
+/// The adapters of a model, as files of PEFT.
+class outgoing_peft {
+ public:
+  outgoing_peft(any_layer const& model, nn::lora_settings const& how)
+      : base_(model), how_(how), adapters_(adapters_of(model, base_, how)) {
+    if (adapters_.empty())
+      throw option_error("[save_peft] the model has no adapters: nn::add_lora makes them");
+    for (peft_adapter const& each : adapters_) groups_ = std::max(groups_, each.groups());
+    for (peft_adapter const& each : adapters_) add(each, peft_part::a), add(each, peft_part::b);
+  }
+
+  io::json::object configuration(std::string const& base_model) const {
+    const bool is_gpt2 = base_.family == hugging_face_model::gpt2;
+    const auto groups = static_cast<double>(groups_);
+    const double alpha = how_.alpha * (how_.rank_stabilised ? std::sqrt(groups) : groups);
+    return {{"peft_type", "LORA"},
+            {"task_type", is_gpt2 ? io::json("CAUSAL_LM") : io::json()},
+            {"base_model_name_or_path", base_model.empty() ? io::json() : io::json(base_model)},
+            {"target_modules", target_modules()},
+            {"r", rank()},
+            {"lora_alpha", alpha == std::trunc(alpha) && std::abs(alpha) < 1e9 ? io::json(std::int64_t(alpha))
+                                                                               : io::json(alpha)},
+            {"use_rslora", how_.rank_stabilised},
+            {"lora_dropout", 0.0},
+            {"bias", "none"},
+            {"fan_in_fan_out", is_gpt2},
+            {"init_lora_weights", true},
+            {"inference_mode", true}};
+  }
+  std::span<io::safetensor const> tensors() const { return written_; }
+
+ private:
+  /// Of all adapters in the files.
+  std::int64_t rank() const { return groups_ * how_.rank; }
+
+  void add(peft_adapter const& each, peft_part part) {
+    element_type const& element = each.down.element();
+    const std::vector<std::int64_t> shape = part == peft_part::a
+                                                ? std::vector{rank(), each.module->inputs}
+                                                : std::vector{each.module->outputs(), rank()};
+    std::vector<std::byte>& values = values_.emplace_back(std::size_t(shape[0] * shape[1]) * element.bytes);
+    each.for_each_value(
+        part, how_.rank,
+        [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+          std::memcpy(values.data() + std::size_t(row * shape[1] + col) * element.bytes, value,
+                      element.bytes);
+        },
+        [&](std::byte const* value) {
+          double number = 0;
+          element.to_double(value, 1, &number);
+          if (number != 0)
+            throw option_error(message("[save_peft] the adapters of ", each.module->ours,
+                                       " have another rank than ", how_.rank));
+        });
+    written_.push_back({peft_key(each.module->theirs, part), element.name, shape, values});
+  }
+
+  /// Names of modules without the number of the layer, where these mean no module that has no adapter.
+  io::json::array target_modules() const {
+    std::set<std::string> names, adapted;
+    for (peft_adapter const& each : adapters_) adapted.insert(each.module->theirs);
+    for (std::string const& whole : adapted) {
+      std::string name = whole.substr(whole.find_first_of("0123456789"));
+      name = name.substr(name.find('.') + 1);
+      const bool is_clear = std::ranges::all_of(base_.modules, [&](peft_module const& other) {
+        return !other.is_meant_by(name) || adapted.contains(other.theirs);
+      });
+      names.insert(is_clear ? name : whole);
+    }
+    return {names.begin(), names.end()};
+  }
+
+  peft_base base_;
+  nn::lora_settings how_;
+  std::vector<peft_adapter> adapters_;
+  std::int64_t groups_ = 1;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<io::safetensor> written_;
+};
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY peft_adapters read_peft(std::string const& folder, any_layer const& base) {
+  return detail::peft_files(folder, detail::peft_base(base)).adapters();
+}
+
+TESSERA_COLD TESSERA_BODY void load_peft(std::string const& folder, mutable_any_layer const& model) {
+  const detail::peft_base base(model);
+  const detail::peft_files files(folder, base);
+  nn::lora_settings const& how = files.adapters().settings;
+  const std::vector<detail::peft_adapter> adapters = detail::adapters_of(model, base, how);
+  const auto is_its_own = [&](detail::peft_adapter const& each, detail::peft_module const& module) {
+    const auto parts = std::ranges::count(files.modules(), module.ours, &detail::peft_module::ours);
+    return each.module->theirs == module.theirs && each.groups() == 1 &&
+           each.down.rows() == parts * round_up<std::int64_t>(how.rank, 4);
+  };
+  if (!std::ranges::equal(adapters, files.modules(), is_its_own))
+    throw option_error(message("[load_peft ", folder,
+                               "] the model has not the adapters of these files: nn::add_lora makes them, "
+                               "with the results of read_peft"));
+  for (detail::peft_adapter const& each : adapters)
+    files.read_into(each, detail::peft_part::a), files.read_into(each, detail::peft_part::b);
+}
+
+TESSERA_COLD TESSERA_BODY void save_peft(std::string const& folder, any_layer const& model,
+                                         nn::lora_settings const& how, std::string const& base_model) {
+  how.check();
+  const detail::outgoing_peft out(model, how);
+  const std::string configuration = io::to_text(out.configuration(base_model), 2) + "\n";
+  io::write_folder_atomically(
+      folder, {detail::peft_config, detail::peft_tensors}, [&](std::string const& partial) {
+        io::write_atomically(partial + "/" + detail::peft_config, configuration);
+        io::write_safetensors(partial + "/" + detail::peft_tensors, out.tensors(), {{"format", "pt"}});
+      });
 }
 
 #endif
