@@ -12,13 +12,14 @@ An experiment is a module beside this file:
                   of the run, and the last one has the result
   page(results)   the text of the page, from {name of the run: its result}, which is what `mnist --json` writes, the
                   model of `pretrain`'s summary.json with "curve": [step, training loss, validation loss] of all
-                  evaluations, or the summary.json of `interpolate`
+                  evaluations, the summary.json of `interpolate`, or what `finetune --json` writes
   plots(results)  if it has any, {file name: figure of Matplotlib}
   LONGEST         if it is not 20 minutes: the seconds after which a run is ended
 One whose contestants get equal time has contestants(quick), {contestant: arguments of a short run}, too. These are
 timed in turns, once, on a machine that does nothing else: the result is the line "seconds of a step", and
 runs(quick, seconds) makes of it the number of steps of each. So the runs themselves may be disturbed.
-It may have follow_ups(quick, seconds, results): runs that depend on the results of the others."""
+An experiment may have follow_ups(quick, results), with contestants follow_ups(quick, seconds, results): runs that depend
+on the results of the others."""
 
 import argparse
 import concurrent.futures
@@ -111,6 +112,8 @@ OUTPUT = {
     "mnist": (lambda folder: ["--json", str(folder / "result.json")],
               lambda folder: json.loads((folder / "result.json").read_text())),
     "pretrain": (lambda folder: ["--out", str(folder), "--name", "run", "--quiet"], pretrain_result),
+    "finetune": (lambda folder: ["--json", str(folder / "result.json")],
+                 lambda folder: json.loads((folder / "result.json").read_text())),
     "interpolate": (lambda folder: ["--out", str(folder / "line")], line_result),
 }
 
@@ -316,7 +319,8 @@ def main():
         results, failures = make_missing(make_one, file, done, runs, given.jobs, given.minutes)
     if hasattr(experiment, "follow_ups") and len(results) == len(runs):
         first = {name: entry["result"] for name, entry in results.items()}
-        runs = {**runs, **experiment.follow_ups(given.quick, done[TIMES]["result"], first)}
+        timed = [done[TIMES]["result"]] if TIMES in done else []
+        runs = {**runs, **experiment.follow_ups(given.quick, *timed, first)}
         if given.page:
             results = {name: done[name] for name in runs if name in done}
         elif not failures:

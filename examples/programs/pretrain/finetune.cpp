@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +17,9 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/exec/available_threads.hpp>
+#include <tessera/io/file.hpp>
 #include <tessera/io/folder.hpp>
+#include <tessera/io/json.hpp>
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/train/any_model.hpp>
@@ -103,19 +106,22 @@ std::vector<train::parameter_group> groups_of(finetune_settings const& s) {
   return groups;
 }
 
-/// Prints how much of a model is trained, and the memory of gradients and moments.
-template <class Training> void print_trained(Training const& t) {
-  double trained = 0, all = 0, bytes = 0;
+/// Prints how much of a model is trained, and the memory of gradients and of the state of the optimizer.
+template <class Training> tessera::io::json::object count_trained(Training const& t) {
+  std::int64_t trained = 0, all = 0;
+  std::size_t bytes = t.state.size_bytes();
   const nn::parameter_list model = t.model, gradients = t.gradients;
   for (std::size_t i = 0; i < model.size(); ++i) {
-    all += double(model[i].tensor.size());
+    all += model[i].tensor.size();
     if (!nn::is_wanted(gradients[i].tensor)) continue;
-    trained += double(model[i].tensor.size());
-    bytes += 3 * double(gradients[i].tensor.size_bytes());
+    trained += model[i].tensor.size();
+    bytes += gradients[i].tensor.size_bytes();
   }
-  for (nn::any_parameter const& each : model.frozen()) all += double(each.tensor.size());
-  std::printf("trained  %s of %s numbers (%s %%); %sB of gradients and moments\n", quantity(trained).c_str(),
-              quantity(all).c_str(), fixed(100 * trained / all, 2).c_str(), quantity(bytes).c_str());
+  for (nn::any_parameter const& each : model.frozen()) all += each.tensor.size();
+  std::printf("trained  %s of %s numbers (%s %%); %sB of gradients and moments\n",
+              quantity(double(trained)).c_str(), quantity(double(all)).c_str(),
+              fixed(100 * double(trained) / double(all), 2).c_str(), quantity(double(bytes)).c_str());
+  return {{"trained", trained}, {"parameters", all}, {"training_bytes", bytes}};
 }
 
 /// The numbers 0 … count - 1 in an order of the seed and the epoch.
@@ -139,66 +145,90 @@ void show_all(Task const& task, std::vector<std::size_t> const& order, std::size
   }
 }
 
-/// How well a model does a task, for the line of an epoch.
-std::string measured(labelled_text const& on, model& of, std::size_t at_once) {
-  return "  accuracy " + fixed(100 * on.accuracy(of, at_once), 1) + " %";
+/// How well a model does a task.
+struct measure {
+  char const* name;
+  double value;
+  std::string text;  // for the line of an epoch
+};
+measure measured(labelled_text const& on, model& of, std::size_t at_once) {
+  const double share = on.accuracy(of, at_once);
+  return {"accuracy", share, "accuracy " + fixed(100 * share, 1) + " %"};
 }
-std::string measured(instruction_text const& on, model& of, std::size_t at_once) {
+measure measured(instruction_text const& on, model& of, std::size_t at_once) {
   train::token_loss all;
   std::vector<std::size_t> order(on.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::iota(order.begin(), order.end(), std::size_t{0});
   show_all(on, order, at_once,
            [&](batch const& shown) { all += train::evaluate(of.ctx, *of.network, shown); });
-  return "  validation " + fixed(all.mean(), 3);
+  return {"validation_loss", all.mean(), "validation " + fixed(all.mean(), 3)};
 }
 
-/// Trains for the asked epochs, and prints the loss and the measure of the task after each.
+/// Trains for the asked epochs, and prints the loss and the measure of the task after each. Returns them, and
+/// memory and time.
 template <class Task>
-void teach(finetune_settings const& s, base_model const& base, model& learner, Task const& training,
-           Task const* validation) {
+tessera::io::json teach(finetune_settings const& s, base_model const& base, model& learner,
+                        Task const& training, Task const* validation) {
+  using clock = std::chrono::steady_clock;
   train::any_training t(learner.network->layer(), train::adamw{.weight_decay = s.weight_decay});
   if (base.what.precision == "float16") t.scaling = train::loss_scaling::adaptive();
   if (auto groups = groups_of(s); !groups.empty()) t.group_parameters(std::move(groups));
-  print_trained(t);
+  tessera::io::json result = count_trained(t);
   const std::size_t size = static_cast<std::size_t>(s.batch);
   const auto steps = static_cast<std::int64_t>(tessera::ceil_div(training.size(), size)) * s.epochs,
              warmup = steps / 10;
   const train::warmed_up<train::cosine> rates{warmup, {s.lr, 0, std::max<std::int64_t>(1, steps - warmup)}};
   std::int64_t step = 0;
   double texts = 0;
+  seconds spent{0};
+  tessera::io::json::array epochs;
   programs::progress shown_progress("finetune", stderr, style_of(stderr));
-  const auto begin = std::chrono::steady_clock::now();
   for (int epoch = 0; epoch < s.epochs; ++epoch) {
     train::token_loss all;
     const auto order = shuffled(training.size(), s.seed, static_cast<std::uint64_t>(epoch));
     show_all(training, order, size, [&](batch const& shown) {
+      const auto begin = clock::now();
       const double rate = rates.rate(step++);
       const train::step_report report = train::train_step(learner.ctx, t, {rate, 1}, [&](int) {
         return train::learn(learner.ctx, *learner.network, t, shown, s.seed);
       });
+      spent += clock::now() - begin;
       all += {report.loss * double(shown.counted()), shown.counted()};
       texts += double(shown.lengths.size());
-      shown_progress.show({int(step), int(steps), texts, std::chrono::steady_clock::now() - begin,
-                           report.loss, rate, programs::seconds(0), "texts"});
+      shown_progress.show({int(step), int(steps), texts, spent, report.loss, rate, seconds(0), "texts"});
     });
     shown_progress.end_line();
-    std::printf("epoch %2d  loss %.3f%s\n", epoch + 1, all.mean(),
-                validation ? measured(*validation, learner, size).c_str() : "");
+    tessera::io::json point = tessera::io::json::object{{"loss", all.mean()}};
+    std::string text;
+    if (validation) {
+      const measure its = measured(*validation, learner, size);
+      point[its.name] = its.value;
+      text = "  " + its.text;
+    }
+    epochs.push_back(std::move(point));
+    std::printf("epoch %2d  loss %.3f%s\n", epoch + 1, all.mean(), text.c_str());
     std::fflush(stdout);
   }
+  result["steps"] = steps;
+  result["seconds_per_step"] = spent.count() / double(steps);
+  result["epochs"] = std::move(epochs);
+  return result;
 }
 
-/// Writes the weights.
-///   more   members besides origin and record
+/// Writes the weights and the result of the training, where they are asked for.
+///   more   members of the checkpoint besides origin and record
 void write(finetune_settings const& s, base_model const& base, model const& learner,
-           std::optional<adapter_description> const& adapters, tessera::io::json::object more) {
-  if (s.out.empty()) return;
-  tessera::io::json kept = to_json(base.origin);
-  kept["record"] = to_json(base.record);
-  if (adapters) kept["adapters"] = to_json(*adapters);
-  for (auto& [key, value] : more) kept[key] = std::move(value);
-  learner.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
-  std::printf("in %s\n", tessera::io::printable(s.out).c_str());
+           std::optional<adapter_description> const& adapters, tessera::io::json const& result,
+           tessera::io::json::object more) {
+  if (!s.out.empty()) {
+    tessera::io::json kept = to_json(base.origin);
+    kept["record"] = to_json(base.record);
+    if (adapters) kept["adapters"] = to_json(*adapters);
+    for (auto& [key, value] : more) kept[key] = std::move(value);
+    learner.save_weights(s.out, tessera::io::json::object{{"program", std::move(kept)}});
+    std::printf("in %s\n", tessera::io::printable(s.out).c_str());
+  }
+  if (!s.json.empty()) tessera::io::write_atomically(s.json, tessera::io::to_text(result, 2) + "\n");
 }
 
 void note(std::size_t count, std::string const& what) {
@@ -223,8 +253,9 @@ void learn_classes(finetune_settings const& s, base_model const& base, tessera::
       make_classifier(base.what, s.random_weights ? nullptr : &base.from, static_cast<int>(classes.size())),
       ctx};
   const auto adapters = adapt(s, base, *learner.network);
-  teach(s, base, learner, training, &validation);
-  write(s, base, learner, adapters, {{"classes", tessera::io::json::array(classes.begin(), classes.end())}});
+  const tessera::io::json result = teach(s, base, learner, training, &validation);
+  write(s, base, learner, adapters, result,
+        {{"classes", tessera::io::json::array(classes.begin(), classes.end())}});
 }
 
 void learn_instructions(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
@@ -247,8 +278,8 @@ void learn_instructions(finetune_settings const& s, base_model const& base, tess
   model learner{make_model(base.what), ctx};
   if (!s.random_weights) learner.load(base.from);
   const auto adapters = adapt(s, base, *learner.network);
-  teach(s, base, learner, training, validation ? &*validation : nullptr);
-  write(s, base, learner, adapters, {});
+  const tessera::io::json result = teach(s, base, learner, training, validation ? &*validation : nullptr);
+  write(s, base, learner, adapters, result, {});
 }
 
 int command(string_list const& arguments) {

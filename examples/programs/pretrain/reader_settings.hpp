@@ -134,7 +134,7 @@ inline option_table<interpolation_settings> const& interpolation_table() {
 
 /// All that the program that fine-tunes can be told.
 struct finetune_settings {
-  std::string checkpoint, train, validation, instructions, out;
+  std::string checkpoint, train, validation, instructions, out, json;
   std::string form = "alpaca", method = "full", target = "q,v", adapters;
   int epochs = 4, batch = 32, rank = 8, width = 64, threads = 0;
   double lr = 0, weight_decay = 0.01, alpha = 16, lora_plus = 1;
@@ -156,7 +156,8 @@ inline option_table<finetune_settings> const& finetune_table() {
          "the words around an instruction: those of Stanford Alpaca (Taori et al. 2023), or their headings "
          "alone"},
         {"validation", &s::validation, "FILE", "texts or instructions that measure, in the same form"},
-        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"}}},
+        {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"},
+        {"json", &s::json, "FILE", "where to write losses, measures, memory and time"}}},
       {"Training",
        {{"epochs", &s::epochs, "[1, 1000]", "how often each text is learned"},
         {"batch", &s::batch, "[1, 65536]", "texts of a step; the last one of an epoch takes what is left"},
