@@ -204,7 +204,7 @@ void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved&
   run(p.ctx, gather_rows(gathered, token_embedding.table, ids),
       when(config.is_factorised(), [&] { return s.embedded = embedding_projection.value(gathered); }),
       when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
-  if (config.is_factorised()) show_input(embedding_projection.weight, gathered, p.tokens(), p);
+  if (config.is_factorised() && p.layer_inputs) show_inputs(embedding_projection, gathered, {}, p);
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
   blocks.forward(s.embedded, s.top, s.blocks, p);
 }
@@ -219,7 +219,8 @@ void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matr
         s.projected = output_projection.value(final_norm.value(top, s.final_norm)),
         logits = token_embedding.table * s.projected);
     show_input(output_projection.weight, final_norm.value(top, s.final_norm), top.tokens(), p);
-    return show_input(token_embedding.table, s.projected, top.tokens(), p);
+    if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, s.projected);
+    return;
   }
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
