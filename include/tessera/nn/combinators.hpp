@@ -209,7 +209,7 @@ template <element T, class Layer> struct layer_range {
  private:
   std::size_t number(std::size_t i) const { return (first + i) % layers.size(); }
   Layer const& layer(std::size_t i) const { return layers[number(i)]; }
-  /// Each use of a layer makes random choices of its own, the first one those of p.
+  /// Each use of a layer makes random choices of its own; the first one takes the seed of p.
   pass<T> pass_of(std::size_t i, pass<T> const& p) const {
     pass<T> its = p;
     if (const std::size_t use = (first + i) / layers.size(); use > 0)

@@ -55,7 +55,7 @@ void initialise_transformer(mutable_parameter_list model, std::int64_t layers, s
 ///              and the embeddings by (9 N)^(-1 ÷ 4), for N layers. This is the formula of an encoder, which
 ///              also a decoder without one takes (Huang et al. 2020, §3.2)
 /// Q, K and V lie above each other. In xavier they are one matrix, so each is 1 ÷ √2 as large as it would be
-/// alone; t_fixup takes V alone. A layer that is used several times counts as so many layers.
+/// alone; t_fixup takes V alone. A layer that is used twice counts as two layers.
 void initialise_transformer(mutable_parameter_list model, transformer_config const& of, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 

@@ -77,14 +77,11 @@ class parameter_name {
   parameter_name child(int number) const { return {this, {}, number, role_, stacked_, uses_}; }
   parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_, uses_}; }
   parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked, uses_}; }
-  parameter_name repeated(int times) const {
-    return {parent_, part_, number_, role_, stacked_, uses_ * times};
-  }
+  parameter_name used(int n) const { return {parent_, part_, number_, role_, stacked_, uses_ * n}; }
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
-  /// How often a forward uses the part.
-  int uses() const { return uses_; }
+  int uses() const { return uses_; }  // in a forward
   /// The key of the random choices for the parameter or the dropout of this name.
   random_key key() const { return text(); }
   /// The last part of the path: `weight`.
@@ -216,7 +213,7 @@ template <class Action> struct part_lister {
     walk(name.child(part).with(shares), action, of...);
   }
   template <class... Of> void repeated(std::string_view part, int times, Of&&... of) {
-    walk(name.child(part).repeated(times), action, of...);
+    walk(name.child(part).used(times), action, of...);
   }
   template <class... Of> void frozen(std::string_view part, Of&&... of) {
     freeze<Action> inside{action};

@@ -162,7 +162,7 @@ template <class Policy> class growth_candidates {
     std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool of_zeros;                // in the backward
-    int uses, products;           // of them, those that the backward has computed
+    int uses, products;           // of the weight in a forward, and how many the backward has seen
     std::vector<double> sums;     // of the gradients of several uses
     bool seen;
     std::vector<std::int64_t> numbers;
