@@ -25,7 +25,7 @@ TEST_CASE("pretrain: models without norms and with scaled branches are trained, 
        {std::pair<std::string, std::string>{"rezero", "--residual rezero --recompute 2"},
         {"layerscale", "--residual layerscale"},
         {"fixup", "--init fixup"},
-        {"albert", "--layers 1 --repeats 3 --embedding 8 --dropout 0.1 --policy rigl"}}) {
+        {"albert", "--repeats 3 --embedding 16 --dropout 0.02 --policy rigl --period 1"}}) {
     const std::string asked = "--only sparse --lr 3e-3 " + how;
     INFO(how);
     CHECK(shell(here.pretrain(run, asked)).code == 0);
