@@ -124,6 +124,7 @@ TEST_CASE("wanted: every parameter of a gpt alone, and all without it, has the b
   nn::transformer_config shared = small(2);
   shared.repeats = 2, shared.embedding = 20;
   check_each_alone(counted_run(shared));
+  CHECK(counted_run(shared).cost([](std::string_view) { return false; }) == 0);
 }
 
 /// A training of a gpt by RigL whose embeddings and first block are frozen.

@@ -158,9 +158,10 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
     if (config.is_factorised()) {
       const auto dprojected = p.borrow(config.embedding, x.tokens());
       run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
-          *dprojected = transposed(token_embedding.table) * s.logits, when(of_table, [&] {
-            return g.token_embedding.table += sampled(s.logits * transposed(s.projected));
-          }));
+          when(to_norm || of_output,
+               [&] { return *dprojected = transposed(token_embedding.table) * s.logits; }),
+          when(of_table,
+               [&] { return g.token_embedding.table += sampled(s.logits * transposed(s.projected)); }));
       output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
                                  g.output_projection, p);
     } else {

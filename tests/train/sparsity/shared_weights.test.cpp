@@ -26,7 +26,7 @@ template <class T, class Block> using layers = nn::stack<T, nn::residual<T, nn::
 
 template <class T, class Block> layers<T, Block> make() {
   layers<T, Block> m;
-  for (const std::uint64_t seed : {1, 2}) {
+  for (const std::uint64_t seed : {1u, 2u}) {
     nn::linear<T, Block> one(features, features);
     one.weight = support::random_matrix<T, Block>(features, features, 0.3, seed);
     for (T& value : one.weight) value *= T(0.2);
