@@ -328,6 +328,26 @@ TEST_CASE("options: norms, residual connections and first values are refused whe
   CHECK(settings_of_run(file, "settings.json").norm == "post");
 }
 
+TEST_CASE("options: layers that are used several times, and a factorised embedding") {
+  const string_list albert{"--layers=1", "--repeats=12", "--embedding=128", "--model=bert"};
+  const settings s = new_settings(albert);
+  const auto shape = description_of(s, {"sparse", 16, 0.1, 1}, 9).shape;
+  CHECK(shape.depth() == 12);
+  CHECK(shape.embedding_features() == 128);
+  CHECK(describe(s) == "bert-wordpiece-1x384-x12-e128-both-16x16-0.1");
+  CHECK(refusal_of({"--layers=1", "--repeats=12", "--recompute=4"}) == "");
+  CHECK(refusal_of({"--layers=1", "--repeats=3", "--recompute=4"}) ==
+        "[--recompute] 4 segments of 3 layers; 0 … 3 are possible");
+  CHECK(refusal_of({"--repeats=2", "--model=rnn"}) == "[--repeats] has no meaning with --model rnn");
+  CHECK(refusal_of({"--embedding=8", "--model=rnn"}) == "[--embedding] has no meaning with --model rnn");
+  CHECK(refusal_of({"--embedding=8", "--parameterisation=mup"}) ==
+        "[--parameterisation] mup has no meaning with --embedding, of whose projections it says nothing");
+  CHECK(refusal_of({"--plan=1e15", "--repeats=2"}) ==
+        "[--plan] has no meaning with --repeats, by which a parameter has more than one product a token");
+  CHECK(refusal_of({"--repeats=0"}) != "");
+  CHECK(refusal_of({"--embedding=-1"}) != "");
+}
+
 TEST_CASE("options: a run is called after its policy unless that is the default") {
   CHECK(describe(new_settings({})) == "char-4x384-both-16x16-0.1");
   CHECK(describe(new_settings({"--policy=magnitude"})) == "char-4x384-both-16x16-0.1");

@@ -11,7 +11,8 @@
 
 namespace pretrain_starts_test {
 
-// Runs of models without norms, with scaled residual connections, and with other first values.
+// Runs of models without norms, with scaled residual connections, with other first values, and of shared
+// layers.
 
 #if defined(PRETRAIN) && defined(GENERATE) && defined(FREEZE)
 
@@ -23,7 +24,8 @@ TEST_CASE("pretrain: models without norms and with scaled branches are trained, 
   for (const auto& [run, how] :
        {std::pair<std::string, std::string>{"rezero", "--residual rezero --recompute 2"},
         {"layerscale", "--residual layerscale"},
-        {"fixup", "--init fixup"}}) {
+        {"fixup", "--init fixup"},
+        {"albert", "--repeats 3 --embedding 16 --dropout 0.02 --policy rigl --period 1"}}) {
     const std::string asked = "--only sparse --lr 3e-3 " + how;
     INFO(how);
     CHECK(shell(here.pretrain(run, asked)).code == 0);

@@ -28,8 +28,14 @@ nn::transformer_config small(std::int64_t layers, double density, double dropout
   return config;
 }
 
-template <class Model> void check(auto&& input_of) {
-  const Model model(small(3, 0.3, 0.1), 1);
+/// ALBERT's: layers that are used several times, and a factorised embedding.
+nn::transformer_config shared(nn::transformer_config of) {
+  of.repeats = 2, of.embedding = 20;
+  return of;
+}
+
+template <class Model> void check(auto&& input_of, nn::transformer_config const& of = small(3, 0.3, 0.1)) {
+  const Model model(of, 1);
   auto gradients = nn::zeros_like(model);
   typename Model::saved saved;
   nn::workspace<float> room;
@@ -60,8 +66,8 @@ template <class Model> void check(auto&& input_of) {
 }
 
 /// That saved values and room have as many bytes as a model's size foretells.
-template <class Model> void check_bytes(auto&& input_of) {
-  const auto config = small(2, 1, 0);
+template <class Model>
+void check_bytes(auto&& input_of, nn::transformer_config const& config = small(2, 1, 0)) {
   const Model m(config, 1);
   const nn::model_size size = Model::size(config);
   context ctx(1);
@@ -95,17 +101,21 @@ constexpr auto for_encoder = [](auto const& ids) { return encoder::input{ids}; }
 TEST_CASE("allocation: the second step of a gpt allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
   check<gpt>(for_gpt);
+  check<gpt>(for_gpt, shared(small(3, 0.3, 0.1)));
 }
 
 TEST_CASE("allocation: the second step of an encoder allocates nothing" *
           doctest::skip(!support::counts_allocations)) {
   check<encoder>(for_encoder);
+  check<encoder>(for_encoder, shared(small(3, 0.3, 0.1)));
 }
 
 TEST_CASE("allocation: bytes of a step are those that the model's size foretells") {
   check_bytes<gpt>(for_gpt);
   check_bytes<nn::gpt<bfloat16, block_shape<16>>>(for_gpt);
   check_bytes<encoder>(for_encoder);
+  check_bytes<gpt>(for_gpt, shared(small(2, 1, 0)));
+  check_bytes<encoder>(for_encoder, shared(small(2, 1, 0)));
 }
 
 }  // namespace allocation_test

@@ -58,6 +58,17 @@ TEST_CASE("encoder: gradients of a sparse model with dropout, segments and few t
   check(config, 7);
 }
 
+TEST_CASE("encoder: gradients are right with layers that are used thrice and a factorised embedding") {
+  auto config = small();
+  config.layers = 1, config.repeats = 3, config.embedding = 7;
+  config.segment_types = 2;
+  check(config, 7);
+  config.density = 0.4;
+  config.dropout = 0.2;
+  config.layers = 2;
+  check(config, 1);
+}
+
 TEST_CASE("encoder: gradients of a model that predicts next sentences are right, with and without dropout") {
   auto config = small();
   config.density = 0.4;

@@ -62,6 +62,15 @@ TEST_CASE("gpt: gradients are right with rotary positions and heads that share k
   check(config, 1);
 }
 
+TEST_CASE("gpt: gradients are right with layers that are used thrice and a factorised embedding") {
+  auto config = small();
+  config.repeats = 3, config.embedding = 7;
+  config.density = 0.4;
+  config.dropout = 0.2;
+  check(config, 1);
+  check(config, 7);
+}
+
 TEST_CASE("gpt: gradients are right with blocks of another kind and without a position embedding") {
   using T = double;
   using block = nn::transformer_block<T, block_shape<4>, nn::norm_order::pre, nn::rms_norm<T>,

@@ -119,8 +119,9 @@ template <class Model> void check_decoder(Model const& m) {
   m.backward(t.ids, t.saved, gradients, training);
   check_all_seen_once(list, again, {"position_embedding"});
   CHECK(again.of == norms.of);
-  CHECK(of_gradients.of.size() == 8);
-  CHECK(norms.of.size() == 9);
+  const std::size_t projections = m.config.is_factorised() ? 2 : 0;
+  CHECK(of_gradients.of.size() == 8 + projections);
+  CHECK(norms.of.size() == 9 + projections);
   for (auto const& [number, of] : of_gradients.of) {
     INFO(list.name(number));
     CHECK(norms.of.at(number) == of);
@@ -148,6 +149,9 @@ template <class Model> void check_decoder(Model const& m) {
 TEST_CASE("layer inputs: a decoder shows the x of each weight once, and its results keep their bits") {
   check_decoder(nn::gpt<float, block>(shape(), 3));
   check_decoder(nn::gpt<bfloat16, block>(shape(), 3));
+  nn::transformer_config factorised = shape();
+  factorised.embedding = 12;
+  check_decoder(nn::gpt<float, block>(factorised, 3));
 }
 
 TEST_CASE("layer inputs: layers that are computed again show none of their inputs again") {
@@ -162,6 +166,7 @@ TEST_CASE("layer inputs: an encoder shows those of its heads, and a classifier, 
   nn::transformer_config of = shape();
   of.segment_types = 2;
   of.next_sentence = true;
+  of.embedding = 12;
   using encoder = nn::encoder<float, block>;
   const encoder m(of, 3);
   trial<encoder> t;

@@ -84,6 +84,55 @@ TEST_CASE("model_size: counts of an encoder are those of its containers") {
   }
 }
 
+TEST_CASE("model_size: layers that are used several times have their parameters once, and work each time") {
+  auto config = small();
+  config.density = 0.3;
+  const auto once = nn::encoder<double, block>::size(config);
+  config.repeats = 3;
+  const auto size = nn::encoder<double, block>::size(config);
+  CHECK(size.parameters == once.parameters);
+  CHECK(size.stored_elements == once.stored_elements);
+  CHECK(size.stored_blocks == once.stored_blocks);
+  config.repeats = 1, config.layers = 6;
+  const auto copies = nn::encoder<double, block>::size(config);
+  CHECK(size.multiply_adds == copies.multiply_adds);
+  CHECK(size.attention_multiply_adds == copies.attention_multiply_adds);
+  CHECK(size.saved_values == copies.saved_values);
+  CHECK(size.room_bytes(100) == copies.room_bytes(100));
+  const auto in_segments = nn::encoder<double, block>::size(config, 3);
+  config.repeats = 2, config.layers = 3;
+  const auto shared_in_segments = nn::encoder<double, block>::size(config, 3);
+  CHECK(shared_in_segments.room_bytes(100) == in_segments.room_bytes(100));
+  CHECK(shared_in_segments.saved_values == in_segments.saved_values);
+  CHECK(shared_in_segments.multiply_adds == in_segments.multiply_adds);
+}
+
+TEST_CASE("model_size: counts follow a factorised embedding") {
+  auto config = small();
+  config.embedding = 20, config.repeats = 2, config.segment_types = 2;
+  check_parameters(nn::encoder<double, block>(config, 1), nn::encoder<double, block>::size(config));
+  config.segment_types = 0;
+  check_parameters(nn::gpt<double, block>(config, 1), nn::gpt<double, block>::size(config));
+  config.embedding = 48;  // as hidden: projections, still
+  const std::int64_t factorised = nn::gpt<double, block>::size(config).parameters;
+  config.embedding = 0;
+  CHECK(factorised == nn::gpt<double, block>::size(config).parameters + 2 * 48 * 48);
+}
+
+TEST_CASE("model_size: ALBERT-Base has the parameters of AlbertForMaskedLM of transformers") {
+  nn::transformer_config config;
+  config.layers = 1, config.repeats = 12, config.hidden = 768, config.embedding = 128, config.heads = 12;
+  config.context = 512, config.vocabulary = 30000, config.segment_types = 2;
+  const std::int64_t e = 128, h = 768, v = 30000, block_of = 12 * h * h + 13 * h;
+  using model = nn::encoder<float, block_shape<16>>;
+  const auto size = model::size(config);
+  CHECK(size.parameters == v * e + (512 + 2 + 2) * e + e * h + h + block_of + (h * e + e) + 2 * e + v);
+  CHECK(size.parameters == 11221680);
+  CHECK(size.multiply_adds == 12 * 12 * h * h + 2 * e * h + v * e);
+  config.next_sentence = true;  // with a pooler, AlbertModel has 11683584: 12M in Lan et al. 2020, table 1
+  CHECK(model::size(config).parameters - (h * e + e) - 2 * e - v - (2 * h + 2) == 11683584);
+}
+
 TEST_CASE("model_size: counts follow densities that differ, and weights share the density of a block") {
   auto config = small();
   config.hidden = 64;
@@ -123,6 +172,9 @@ TEST_CASE("model_size: senseless and absurd shapes are refused before anything i
   };
   refused([](auto& c) { c.layers = 0; });
   refused([](auto& c) { c.heads = 5; });
+  refused([](auto& c) { c.repeats = 0; });
+  refused([](auto& c) { c.repeats = std::int64_t(1) << 30; });  // layers in all, as above
+  refused([](auto& c) { c.embedding = -1; });
   refused([](auto& c) { c.vocabulary = -1; });
   refused([](auto& c) { c.density = 0; });
   refused([](auto& c) { c.density = 1.5; });

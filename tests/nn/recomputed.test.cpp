@@ -72,6 +72,28 @@ TEST_CASE("recomputed: losses and gradients have the bits of layers that keep al
   CHECK(step_of(all_recomputed(config(5), 3)).bits == kept.bits);
 }
 
+TEST_CASE("recomputed: so have layers that are used several times, in segments of these uses") {
+  auto of = config(2);
+  of.repeats = 3, of.embedding = 20;
+  model m(of, 3);
+  const step kept = step_of(m);
+  for (const int segments : {1, 2, 4, 5, 6}) {
+    INFO(segments, " segments");
+    m.blocks.segments = segments;
+    const step again = step_of(m);
+    CHECK(again.bits == kept.bits);
+    const nn::model_size size = model::size(of, segments);
+    const std::int64_t foretold = size.saved_bytes(147) + size.room_bytes(147);
+    CHECK(again.bytes <= foretold);
+    CHECK(double(again.bytes) >= 0.95 * double(foretold));
+  }
+  const nn::model_size size = model::size(of);
+  CHECK(kept.bytes <= size.saved_bytes(147) + size.room_bytes(147));
+  CHECK(double(kept.bytes) >= 0.95 * double(size.saved_bytes(147) + size.room_bytes(147)));
+  m.blocks.segments = 7;
+  CHECK_THROWS_AS(step_of(m), option_error);
+}
+
 TEST_CASE("recomputed: so have layers without norms whose branches are scaled") {
   auto of = config(3);
   of.residual = nn::residual_form::rezero, of.norms = nn::norm_layers::absent;

@@ -46,7 +46,8 @@ struct counted_run {
                             targets = support::some_ids(tokens, vocabulary, 2);
   model::saved saved;
 
-  explicit counted_run(std::int64_t layers) : m(small(layers), 7) {
+  explicit counted_run(std::int64_t layers) : counted_run(small(layers)) {}
+  explicit counted_run(nn::transformer_config const& of) : m(of, 7) {
     static_cast<void>(m.forward(ids, targets, saved, {ctx, batch, room}));
   }
   void backward(model::gradients& g) {
@@ -109,8 +110,7 @@ TEST_CASE("wanted: weight gradients of a frozen layer in the middle are left out
   CHECK(r.cost([](std::string_view name) { return !name.starts_with("block.1"); }) == all - weights);
 }
 
-TEST_CASE("wanted: every parameter of a gpt alone, and all without it, has the bits of all") {
-  counted_run r(2);
+void check_each_alone(counted_run&& r) {
   for (const int segments : {0, 2})
     for (const bool ignores : {false, true}) {
       r.m.blocks.segments = segments;
@@ -118,6 +118,13 @@ TEST_CASE("wanted: every parameter of a gpt alone, and all without it, has the b
       static_cast<void>(r.m.forward(r.ids, r.targets, r.saved, {r.ctx, r.batch, r.room}));
       support::check_each_wanted(r.m, [&](auto& g) { r.backward(g); });
     }
+}
+TEST_CASE("wanted: every parameter of a gpt alone, and all without it, has the bits of all") {
+  check_each_alone(counted_run(2));
+  nn::transformer_config shared = small(2);
+  shared.repeats = 2, shared.embedding = 20;
+  check_each_alone(counted_run(shared));
+  CHECK(counted_run(shared).cost([](std::string_view) { return false; }) == 0);
 }
 
 /// A training of a gpt by RigL whose embeddings and first block are frozen.

@@ -140,8 +140,8 @@ TEST_CASE(
   for (std::size_t i = 20; i < 50; ++i) segments[i] = 1;
   auto config = small();
   config.dropout = 0.1;
-  {
-    config.next_sentence = true;
+  for (const std::int64_t embedding : {12, 0}) {
+    config.next_sentence = true, config.embedding = embedding;
     using encoder = nn::encoder<float, block>;
     const encoder m(config, 7);
     encoder::saved saved;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -115,6 +116,50 @@ TEST_CASE("architecture: a model of other heads, norms or activation does not re
   CHECK_NOTHROW(train::resume(t, from, train::other_settings::allowed));
   CHECK(toy::same_bits(same.blocks.layers[0].attention.out.weight,
                        saved.blocks.layers[0].attention.out.weight));
+}
+
+TEST_CASE("architecture: layers that are used several times are compared, and a training of them goes on") {
+  const scratch_folder scratch;
+  auto shape = config(2, 0.3);
+  shape.context = 40;
+  using model = nn::encoder<float, block>;
+  const std::vector<std::int32_t> ids(40, 3);
+  const auto train_on = [&](auto& t) {
+    context ctx(1);
+    const sequences batch({0, 40});
+    nn::workspace<float> room;
+    model::saved saved;
+    for (int i = 0; i < 2; ++i)
+      train::train_step(ctx, t, {.rate = 0.01}, [&](int) {
+        const nn::pass<float> p = t.pass(ctx, batch, room, 1);
+        const double loss = t.model.forward({ids}, ids, saved, p);
+        t.model.backward({ids}, saved, t.gradients, p);
+        return train::token_loss{loss, 40, p};
+      });
+  };
+  const auto once = io::to_text(train::architecture(model(shape, 1)));
+  CHECK(once.find("times") == once.npos);
+  shape.repeats = 3, shape.embedding = 6;
+  model m(shape, 1), again(shape, 2);
+  train::training t(m, train::adamw{}), other(again, train::adamw{});
+  train_on(t);
+  train::save(t, scratch / "c", {});
+  train::resume(other, train::checkpoint(scratch / "c"));
+  train_on(t), train_on(other);
+  const nn::parameter_list of_t(m), of_other(again);
+  for (std::size_t i = 0; i < of_t.size(); ++i) {
+    INFO(of_t.name(i));
+    CHECK(of_t[i].tensor.values() == of_other[i].tensor.values());
+  }
+  const auto refusal = [&](std::int64_t repeats) {
+    auto changed = shape;
+    changed.repeats = repeats;
+    model read(changed, 1);
+    return error_of<io_error>([&] { train::checkpoint(scratch / "c").load(read); });
+  };
+  const std::string where = "[" + scratch / "c" + "/state.json] architecture";
+  CHECK(refusal(2) == where + ".block.times is 3 in the checkpoint but 2 in this model");
+  CHECK(refusal(1) == where + ".block.times is 3 in the checkpoint, but this model has none");
 }
 
 TEST_CASE("architecture: attention to other blocks does not resume a checkpoint, nor does a model without") {

@@ -132,6 +132,11 @@ TEST_CASE("save_pretrained: what GPT-2 and BERT do not have is refused by name, 
   has(says(gpt2(c, 1)), "the model has block.0.attention_scale.");
   c = small_shape(), c.norms = nn::norm_layers::absent;
   has(says(gpt2(c, 1)), "the model has block.0.norm1.absent, and GPT2LMHeadModel has not");
+  c = small_shape(), c.repeats = 3;
+  has(says(gpt2(c, 1)), "the model has block.times, and GPT2LMHeadModel has not");
+  c = small_shape(), c.embedding = 8;
+  has(says(gpt2(c, 1)), "token_embedding is 11 x 8, but would be 11 x 12 in GPT2LMHeadModel");
+  has(says(bert(c, 1)), "token_embedding is 11 x 8, but would be 11 x 12 in BertForMaskedLM");
   c = small_shape();
   using gated = nn::gpt<float, block_shape<4>,
                         nn::transformer_block<float, block_shape<4>, nn::norm_order::pre,

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <tuple>
 
 #include <tessera/core/error.hpp>
 
@@ -35,9 +36,9 @@ inline void check_sizes(settings const& s) {
                    s.model == "rnn" ? "" : message("with ", s.heads, " heads "),
                    below > 0 ? message(below, " and ") : "", below + unit, below > 0 ? " are" : " is"));
   }
-  if (s.recompute > s.layers)
+  if (const int layers = s.layers * s.repeats; s.recompute > layers)
     refuse("--recompute",
-           message(s.recompute, " segments of ", s.layers, " layers; 0 … ", s.layers, " are possible"));
+           message(s.recompute, " segments of ", layers, " layers; 0 … ", layers, " are possible"));
   if (std::int64_t{s.batch} * s.context > std::numeric_limits<int>::max())
     refuse("--batch",
            message(s.batch, " sequences of ", s.context, " tokens are too many for a step; at most ",
@@ -133,7 +134,10 @@ inline void check(settings const& s, int available_threads) {
     refuse("--context", message(s.context, " tokens are more than the ", s.positions,
                                 " positions of the model; --positions is for its longest sequence"));
   if (s.densities != "uniform" && s.model == "rnn") refuse("--densities", "has no meaning with --model rnn");
-  if (s.positions > 0 && s.model == "rnn") refuse("--positions", "has no meaning with --model rnn");
+  for (auto const& [name, value, none] :
+       {std::tuple{"positions", s.positions, 0}, {"repeats", s.repeats, 1}, {"embedding", s.embedding, 0}})
+    if (value != none && s.model == "rnn")
+      refuse("--" + std::string(name), "has no meaning with --model rnn");
   if (s.model == "bert" && s.context < 8)
     refuse("--context", message(s.context, " tokens are too few for a masked model; 8 is the least"));
   check_threads(s.threads, available_threads);

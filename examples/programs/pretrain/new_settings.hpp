@@ -41,9 +41,9 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
 /// Throws option_error unless a run that begins --from another has its model.
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
-  for (const char* name : {"model", "layers", "hidden", "heads", "positions", "precision", "block", "density",
-                           "densities", "parameterisation", "base-hidden", "norm", "residual", "level",
-                           "vocabulary", "vocabulary-file", "next-sentence"})
+  for (const char* name : {"model", "layers", "repeats", "hidden", "embedding", "heads", "positions",
+                           "precision", "block", "density", "densities", "parameterisation", "base-hidden",
+                           "norm", "residual", "level", "vocabulary", "vocabulary-file", "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
@@ -125,6 +125,8 @@ inline void require_plan(settings const& s, std::vector<given_option> const& giv
   };
   static_cast<void>(plan_budget_of(s.plan));
   if (s.model == "rnn") refuse("--plan", "has no meaning with --model rnn: its shapes are of transformers");
+  if (s.repeats > 1)
+    refuse("--plan", "has no meaning with --repeats, by which a parameter has more than one product a token");
   if (density_falls(s) && s.only != "dense")
     refuse("--plan", "has no meaning with --policy " + s.policy +
                          ", whose steps take less and less time; --dry-run of a run says how much in all");
@@ -144,6 +146,7 @@ inline void require_parameterisation(settings const& s, std::vector<given_option
   };
   if (standard) return;
   if (s.model != "gpt") refuse_with("--model " + s.model + "; say --model gpt");
+  if (s.embedding > 0) refuse_with("--embedding, of whose projections it says nothing");
   if (s.optimizer != "adamw" && s.optimizer != "lion")
     refuse_with("--optimizer " + s.optimizer + ": its factors are for adamw and lion");
   if (s.parameterisation == "supar" && s.densities != "uniform")

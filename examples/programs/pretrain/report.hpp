@@ -31,8 +31,9 @@ template <class Cell> table_row row(std::string const& name, std::vector<run_rec
 /// FLOPs of a training step: three products for each weight, and attention at three times its forward pass.
 inline double step_flops(settings const& s, nn::model_size const& size, int symbols) {
   const bool masks = objective_of(s) == objective::masked_token;
-  // Only tokens that are predicted meet the head: hidden x hidden, and the vocabulary.
-  const double left_out = masks ? (1 - s.mask_share) * s.hidden * (s.hidden + double(symbols)) : 0;
+  // Only tokens that are predicted meet the head: embedding x hidden, and the vocabulary.
+  const double features = s.embedding > 0 ? s.embedding : s.hidden;
+  const double left_out = masks ? (1 - s.mask_share) * features * (s.hidden + double(symbols)) : 0;
   const double weights = 3 * (double(size.multiply_adds) - left_out) * s.context;
   const double attention =
       3.0 * double(size.attention_multiply_adds_of(

@@ -24,6 +24,8 @@ using namespace programs;
 inline std::string describe(settings const& s) {
   const std::string size = (s.model == "gpt" ? "" : s.model + "-") + s.level + "-" +
                            std::to_string(s.layers) + "x" + std::to_string(s.hidden) +
+                           (s.repeats == 1 ? "" : "-x" + std::to_string(s.repeats)) +
+                           (s.embedding == 0 ? "" : "-e" + std::to_string(s.embedding)) +
                            (s.precision == "float" ? "" : "-" + s.precision);
   const std::string block = std::to_string(s.block);
   return size + "-" + s.only +

@@ -71,7 +71,9 @@ inline model_description description_of(settings const& s, variant const& v, int
   model_description what;
   what.family = s.model;
   what.shape.layers = s.layers;
+  what.shape.repeats = s.repeats;
   what.shape.hidden = s.hidden;
+  what.shape.embedding = s.embedding;
   what.shape.heads = s.model == "rnn" ? 1 : s.heads;
   what.shape.context = std::max(s.positions, s.context);
   what.shape.segment_types = s.next_sentence ? 2 : 0;

@@ -23,7 +23,7 @@ struct settings {
   int vocabulary = 4096;
 
   std::string model = "gpt", preset;
-  int layers = 4, hidden = 384, heads = 6, context = 128, positions = 0;
+  int layers = 4, repeats = 1, hidden = 384, embedding = 0, heads = 6, context = 128, positions = 0;
   double dropout = 0;
   std::string norm = "pre", residual = "plain", init = "default";
   std::string precision = "float";
@@ -101,7 +101,13 @@ inline option_table<settings> const& settings_table() {
          "--layers, --hidden and --heads of a published model: tiny, mini, small, medium, base of BERT; "
          "tiny, mini, small, medium, large, xl of GPT"},
         {"layers", &s::layers, "[1, 1000]", "transformer blocks"},
+        {"repeats", &s::repeats, "[1, 1000]",
+         "how often the layers are used, one round after the other, with the same weights: 12, with --layers "
+         "1, in ALBERT (Lan et al. 2020)"},
         {"hidden", &s::hidden, "[1, 65536]", "features of a token"},
+        {"embedding", &s::embedding, "[0, 65536]",
+         "features of a token in the table, which a dense matrix projects to --hidden: 128 in ALBERT; 0: "
+         "--hidden, without a projection"},
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
         {"positions", &s::positions, "[0, 1000000]",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
@@ -185,10 +187,12 @@ void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, pane
   layer.backward(x, *s, dy, dx, g.layer, p);
 }
 
-/// Consecutive layers, held by reference. Input and output have equally many features. A backward ends at the
+/// Consecutive layers of a stack, held by reference: `count` from `first` on, where the layers of the stack
+/// follow each other again and again. Input and output have equally many features. A backward ends at the
 /// lowest layer of which something is wanted.
 template <element T, class Layer> struct layer_range {
-  std::span<Layer const> layers;
+  std::span<Layer const> layers;  // of the stack, as its gradients
+  std::size_t first, count;
 
   struct saved {
     std::vector<typename Layer::saved> layers;
@@ -203,15 +207,23 @@ template <element T, class Layer> struct layer_range {
                 gradients g, pass<T> const& p) const;
 
  private:
+  std::size_t number(std::size_t i) const { return (first + i) % layers.size(); }
+  Layer const& layer(std::size_t i) const { return layers[number(i)]; }
+  /// Each use of a layer makes random choices of its own; the first one takes the seed of p.
+  pass<T> pass_of(std::size_t i, pass<T> const& p) const {
+    pass<T> its = p;
+    if (const std::size_t use = (first + i) / layers.size(); use > 0)
+      its.seed = random_stream(p.seed, random_purpose::repeated_layers, use).key();
+    return its;
+  }
   /// Computes all layers but the last one, and returns its input.
   panel_matrix<T> const& all_but_last(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    const std::size_t count = layers.size();
     if (s.layers.size() < count) s.layers.resize(count);
     if (s.between.size() + 1 < count) s.between.resize(count - 1);
     panel_matrix<T> const* below = &x;
     for (std::size_t i = 0; i + 1 < count; ++i) {
       fit(s.between[i], x.features(), x.tokens());
-      layers[i].forward(*below, s.between[i], s.layers[i], p);
+      layer(i).forward(*below, s.between[i], s.layers[i], pass_of(i, p));
       below = &s.between[i];
     }
     return *below;
@@ -222,70 +234,80 @@ template <element T, class Layer>
 void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
                                     pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+  layer(count - 1).forward(last_input, y, s.layers[count - 1], pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
 void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+  nn::recompute(layer(count - 1), last_input, s.layers[count - 1], pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
 void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                      destination<T> dx, gradients g, pass<T> const& p) const {
   std::size_t lowest = 0;
-  while (!dx && lowest < g.size() && !any_wanted(g[lowest])) ++lowest;
-  if (lowest == g.size()) return;
+  while (!dx && lowest < count && !any_wanted(g[number(lowest)])) ++lowest;
+  if (lowest == count) return;
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (std::size_t i = layers.size() - 1; i > lowest; --i) {
+  for (std::size_t i = count - 1; i > lowest; --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
-    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+    layer(i).backward(s.between[i - 1], s.layers[i], *above, below, g[number(i)], pass_of(i, p));
     above = &below;
   }
-  layers[lowest].backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx, g[lowest], p);
+  layer(lowest).backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx,
+                         g[number(lowest)], pass_of(lowest, p));
 }
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
-/// equally many features.
+/// equally many features. All of them may be used several times, one round after the other (ALBERT: Lan et
+/// al. 2020, §3.1): their gradients are the sums over the uses, each of which has masks of dropout of its
+/// own.
 template <element T, class Layer> struct stack {
   std::vector<Layer> layers;
   int segments = 0;  // runs of layers that save only their input, see `recomputed`; 0: layers save everything
+  int times = 1;     // how often all layers are used
 
   struct saved {
     typename layer_range<T, Layer>::saved kept;
     std::vector<panel_matrix<T>> inputs;  // of all segments but the first
-    int segments = -1;                    // in forward; -1: before it
+    int segments = -1, times = 1;         // in forward; -1: before it
     static void parts(auto& each, auto&... of) { each("", of.kept...), each("inputs", of.inputs...); }
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
-  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.repeated("", first.times, first.layers, others.layers...);
+    if (first.times != 1) each.setting("times", first.times, others.times...);  // older files have none
+  }
   /// The size of `layers` equal layers, with `features` features between them.
   static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
-                         std::int64_t segments = 0) {
-    require_segments(segments, layers);
+                         std::int64_t segments = 0, std::int64_t times = 1) {
+    const std::int64_t uses = detail::product(layers, times);
+    require_segments(segments, uses);
     model_size size = model_size::of<T>();
     const panel_matrix<T> between(features, 0);
-    if (segments == 0) return size.part(layer, layers).keeps(between, layers - 1).lends(features, 2);
-    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(layers, segments))
+    if (segments == 0) return size.part(layer, layers, times).keeps(between, uses - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(uses, segments), times)
         .keeps(between, segments - 1)
         .lends(features, 4);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// Throws option_error for a stack without layers, which would never write y, and for more segments than
-  /// layers.
+  /// Throws option_error for a stack without layers, or uses of them, which would never write y, and for more
+  /// segments than uses of layers.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  /// Throws error unless `s` is of a forward with as many segments.
+  /// Throws error unless `s` is of a forward with as many segments and uses.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 
  private:
   void require_layers() const {
     if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
-    require_segments(segments, std::ssize(layers));
+    if (times < 1)
+      throw option_error(message("[stack] layers that are used ", times, " times: 1 is the least"));
+    require_segments(segments, std::ssize(layers) * times);
   }
   static void require_segments(std::int64_t segments, std::int64_t layers) {
     if (segments < 0 || segments > layers)
@@ -297,14 +319,14 @@ template <element T, class Layer> struct stack {
     if (s.segments != segments)
       throw error(message("[stack] backward in ", segments, " segments, but forward had ", s.segments,
                           ": set `segments` before forward"));
+    if (s.times != times)
+      throw error(message("[stack] backward with layers used ", times, " times, but in forward ", s.times,
+                          ": set `times` before forward"));
   }
-  layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
-    return {std::span(layers).subspan(first, last - first)};
-  }
-  std::size_t first_of(int segment) const {
-    return layers.size() * std::size_t(segment) / std::size_t(segments);
-  }
-  layer_range<T, Layer> segment(int i) const { return range(first_of(i), first_of(i + 1)); }
+  std::size_t uses() const { return layers.size() * std::size_t(times); }
+  layer_range<T, Layer> all() const { return {layers, 0, uses()}; }
+  std::size_t first_of(int segment) const { return uses() * std::size_t(segment) / std::size_t(segments); }
+  layer_range<T, Layer> segment(int i) const { return {layers, first_of(i), first_of(i + 1) - first_of(i)}; }
   panel_matrix<T> const& input(panel_matrix<T> const& x, saved const& s, int i) const {
     return i == 0 ? x : s.inputs[std::size_t(i - 1)];
   }
@@ -313,8 +335,8 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = segments;
-  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+  s.segments = segments, s.times = times;
+  if (segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {
     if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
@@ -327,19 +349,19 @@ template <element T, class Layer>
 void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                destination<T> dx, gradients& g, pass<T> const& p) const {
   require_forward(s);
-  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
+  if (segments == 0) return all().backward(x, s.kept, dy, dx, g.layers, p);
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
   const auto wanted_from = [&](int i) {
-    return dx || any_wanted(std::span<typename Layer::gradients const>(g.layers).first(first_of(i)));
+    const std::span<typename Layer::gradients const> all(g.layers);
+    return dx || any_wanted(all.first(std::min(first_of(i), all.size())));
   };
   for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
     nn::recompute(segment(i), input(x, s, i), *again, p);
     segment(i).backward(input(x, s, i), *again, *above,
-                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
-                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx, g.layers, p);
     above = &below;
   }
 }

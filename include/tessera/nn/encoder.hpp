@@ -11,7 +11,8 @@
 #include <tessera/nn/cross_entropy.hpp>
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
-#include <tessera/nn/layer_inputs.hpp>
+#include <tessera/nn/linear.hpp>
+#include <tessera/nn/masked_token_head.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/sequence_head.hpp>
 #include <tessera/nn/token_prediction.hpp>
@@ -20,82 +21,11 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
-///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
-template <element T, class Op> struct masked_token_head {
-  linear<T, block_shape<granule>> transform;
-  layer_norm<T> norm;
-  feature_vector<accumulator_t<T>> bias;
-
-  struct saved {
-    panel_matrix<T> z, activated;
-    typename layer_norm<T>::saved norm;
-    static void parts(auto& each, auto&... of) {
-      each("z", of.z...), each("activated", of.activated...), each("norm", of.norm...);
-    }
-  };
-  using gradients = masked_token_head<accumulator_t<T>, Op>;
-
-  masked_token_head() = default;
-  masked_token_head(std::int64_t vocabulary, std::int64_t hidden, norm_layers norms = norm_layers::present)
-      : transform(hidden, hidden), norm(hidden, bias_term::present, norms), bias(vocabulary) {}
-
-  static void parts(auto& each, auto&... of) {
-    each.dense("transform", of.transform...);
-    each("norm", of.norm...);
-    each("bias", of.bias...);
-    each.setting("activation", Op());
-  }
-  static model_size size(std::int64_t vocabulary, std::int64_t hidden,
-                         norm_layers norms = norm_layers::present) {
-    return model_size::of<T>()
-        .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
-        .part(layer_norm<T>::size(hidden, bias_term::present, norms))
-        .vector(vocabulary)
-        .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
-  }
-
-  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const;
-  /// Also adds to dtable, the gradient by the table.
-  ///   goes_on   whether dx is wanted; if not, it is room alone
-  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
-                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Op>
-void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
-  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
-      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
-  if (p.layer_inputs) show_inputs(transform, x, {}, p);
-  show_input(table, norm.value(s.activated, s.norm), x.tokens(), p);
-}
-
-template <element T, class Op>
-void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
-                                        pass<T> const& p) const {
-  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-  const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
-             of_table = is_wanted(dtable);
-  run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
-      when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
-      when(to_norm, [&] { return dx = transposed(table) * dlogits; }),
-      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
-  if (!to_norm) return;
-  norm.backward(s.activated, s.norm, dx, destination<T>(*dz).only_if(to_transform), g.norm, p);
-  if (!to_transform) return;
-  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-  transform.backward(x, {}, *dz, destination<T>(dx).only_if(goes_on), g.transform, p);
-}
-
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
-/// directions. A head makes a model of it: see encoder and sequence_classifier.
+/// directions. A factorised embedding has few features and, after its norm and dropout, a dense projection to
+/// `hidden` with bias (ALBERT: Lan et al. 2020, §3.1). A head makes a model of it: see encoder and
+/// sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
@@ -113,15 +43,17 @@ struct encoder_body {
   embedding<T> token_embedding, position_embedding, segment_embedding;
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
+  linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   stack<T, Layer> blocks;
 
   struct saved {
     std::vector<std::int32_t> positions, first_segment;
-    panel_matrix<T> summed, embedded, top;
+    panel_matrix<T> summed, embedded, projected, top;  // projected: if the embedding is factorised
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
     static void parts(auto& each, auto&... of) {
-      each("summed", of.summed...), each("embedded", of.embedded...), each("top", of.top...);
+      each("summed", of.summed...), each("embedded", of.embedded...);
+      each("projected", of.projected...), each("top", of.top...);
       each.apart("embedding_norm", of.embedding_norm...), each.apart("block", of.blocks...);
     }
   };
@@ -130,11 +62,14 @@ struct encoder_body {
   encoder_body() = default;
   /// Random patterns; values are zeros.
   encoder_body(transformer_config const& of, std::uint64_t seed)
-      : config(of), token_embedding(of.vocabulary, of.hidden) {
-    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    segment_embedding = embedding<T>(config.segment_types, config.hidden);
-    embedding_norm = layer_norm<T>(config.hidden, bias_term::present, config.norms);
+      : config(of), token_embedding(of.vocabulary, of.embedding_features()) {
+    const std::int64_t features = config.embedding_features();
+    if (has_positions()) position_embedding = embedding<T>(config.context, features);
+    segment_embedding = embedding<T>(config.segment_types, features);
+    embedding_norm = layer_norm<T>(features, bias_term::present, config.norms);
     embedding_dropout = {config.dropout, "embedding_dropout"};
+    if (config.is_factorised()) embedding_projection = {config.hidden, features};
+    blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(
           Layer::random(config, mask::bidirectional, seed, parameter_name("block").child(i)));
@@ -149,6 +84,8 @@ struct encoder_body {
       each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    if (first.config.is_factorised())
+      each.dense("embedding_projection", first.embedding_projection, others.embedding_projection...);
     each("block", first.blocks, others.blocks...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
@@ -157,17 +94,22 @@ struct encoder_body {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
     of.check();
+    const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
-        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
-        .part(layer_norm<T>::size(of.hidden, bias_term::present, of.norms))
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(embedding<T>::size(of.vocabulary, features, uses))
+        .part(embedding<T>::size(of.context, features), of.positions == position_coding::learned)
+        .part(embedding<T>::size(of.segment_types, features), of.segment_types > 0)
+        .part(layer_norm<T>::size(features, bias_term::present, of.norms))
+        .part(linear<T, block_shape<granule>>::size(of.hidden, features, 1, bias_term::present),
+              of.is_factorised())
+        .part(model_size::of<T>().lends(features, 2))  // gradients of the embedding
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
         .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
   }
   static saved unfilled(transformer_config const& of) {
-    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
+    const panel_matrix<T> embedded(of.embedding_features(), 0), top(of.hidden, 0);
+    return {{}, {}, embedded, embedded, of.is_factorised() ? top : panel_matrix<T>(), top, {}, {}};
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
@@ -180,6 +122,14 @@ struct encoder_body {
   static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
     return in.segments.empty() ? s.first_segment : in.segments;
   }
+  /// The input of the blocks.
+  panel_matrix<T> const& embedded(saved const& s) const {
+    return config.is_factorised() ? s.projected : s.embedded;
+  }
+  /// Of the tables, from the gradient dx by the result of the embedding, as the norm and dropout leave it.
+  ///   room   is overwritten, as dx is
+  void embedding_backward(input const& in, saved const& s, panel_matrix<T>& dx, panel_matrix<T>& room,
+                          gradients& g, pass<T> const& p) const;
 };
 
 template <element T, class Block, class Layer>
@@ -195,23 +145,38 @@ void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> co
   }
   embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-  blocks.forward(s.embedded, s.top, s.blocks, p);
+  if (typename decltype(embedding_projection)::saved none; config.is_factorised())
+    embedding_projection.forward(s.embedded, s.projected, none, p);
+  blocks.forward(embedded(s), s.top, s.blocks, p);
 }
 
 template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
                                                     gradients& g, pass<T> const& p) const {
   const auto dx = p.borrow(config.hidden);
+  const bool to_embedding = any_wanted(g.token_embedding) || any_wanted(g.position_embedding) ||
+                            any_wanted(g.segment_embedding) || any_wanted(g.embedding_norm),
+             to_projection = to_embedding || any_wanted(g.embedding_projection);
+  blocks.backward(embedded(s), s.blocks, dtop, destination<T>(*dx).only_if(to_projection), g.blocks, p);
+  if (!to_projection) return;
+  if (!config.is_factorised()) return embedding_backward(in, s, *dx, dtop, g, p);
+  const auto dembedded = p.borrow(config.embedding), room = p.borrow(config.embedding);
+  embedding_projection.backward(s.embedded, {}, *dx, destination<T>(*dembedded).only_if(to_embedding),
+                                g.embedding_projection, p);
+  if (to_embedding) embedding_backward(in, s, *dembedded, *room, g, p);
+}
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::embedding_backward(input const& in, saved const& s, panel_matrix<T>& dx,
+                                                       panel_matrix<T>& room, gradients& g,
+                                                       pass<T> const& p) const {
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
-             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding),
-             to_embedding = of_table || of_positions || of_segments,
-             to_norm = to_embedding || any_wanted(g.embedding_norm);
-  blocks.backward(s.embedded, s.blocks, dtop, destination<T>(*dx).only_if(to_norm), g.blocks, p);
-  if (!to_norm) return;
-  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
-  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(dx, room, p);
+  panel_matrix<T>& dsummed = &dembedded == &dx ? room : dx;
   embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
-                          destination<T>(dsummed).only_if(to_embedding), g.embedding_norm, p);
+                          destination<T>(dsummed).only_if(of_table || of_positions || of_segments),
+                          g.embedding_norm, p);
   run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
       when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
   if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
@@ -248,7 +213,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden, config.norms);
+    head = masked_token_head<T, Op>(config);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
     initialise_transformer(*this, config, seed, distribution::truncated_normal);
@@ -263,7 +228,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     return body::size(of, 1, segments)
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden, of.norms))
+        .part(masked_token_head<T, Op>::size(of))
         .part(cross_entropy<T>::size(of.vocabulary))
         .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();

@@ -11,6 +11,7 @@
 #include <tessera/nn/embedding.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/layer_inputs.hpp>
+#include <tessera/nn/linear.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/token_prediction.hpp>
 #include <tessera/nn/transformer_block.hpp>
@@ -20,7 +21,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
-/// table.
+/// table. A factorised embedding has dense projections without bias: of a token's vector to `hidden`, before
+/// that of its position is added, and of the final norm's value back, before the table (Lan et al. 2020,
+/// §3.1; as in OPT: Zhang et al. 2022).
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   static_assert((require_element<Layer, T>(), true));
@@ -30,17 +33,21 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
 
   transformer_config config;
   embedding<T> token_embedding, position_embedding;
+  linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
   layer_norm<T> final_norm;
+  linear<T, block_shape<granule>> output_projection;  // so is this one
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> embedded, top;
+    panel_matrix<T> unprojected, projected;  // if the embedding is factorised: of the table, and for it
     typename stack<T, Layer>::saved blocks;
     typename layer_norm<T>::saved final_norm;
     static void parts(auto& each, auto&... of) {
       each("embedded", of.embedded...), each("top", of.top...);
+      each("unprojected", of.unprojected...), each.apart("projected", of.projected...);
       each.apart("block", of.blocks...), each.apart("final_norm", of.final_norm...);
       token_prediction<T>::saved::parts(each, of...);
     }
@@ -52,9 +59,14 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   /// configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    token_embedding = embedding<T>(config.vocabulary, config.embedding_features());
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
+    if (config.is_factorised()) {
+      embedding_projection = {config.hidden, config.embedding, bias_term::absent};
+      output_projection = {config.embedding, config.hidden, bias_term::absent};
+    }
     embedding_dropout = {config.dropout, "embedding_dropout"};
+    blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
@@ -66,9 +78,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     each.dense("token_embedding", first.token_embedding, others.token_embedding...);
     if (first.has_positions())
       each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    if (first.config.is_factorised())
+      each.dense("embedding_projection", first.embedding_projection, others.embedding_projection...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
     each("block", first.blocks, others.blocks...);
     each("final_norm", first.final_norm, others.final_norm...);
+    if (first.config.is_factorised())
+      each.dense("output_projection", first.output_projection, others.output_projection...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
@@ -79,18 +95,24 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
       throw option_error(message("[gpt] segment_types is ", of.segment_types,
                                  ": a decoder has no segment embeddings, make it 0"));
     if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
+    using projection = linear<T, block_shape<granule>>;
+    const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.vocabulary, features, 1))
+        .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
+        .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
         .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
-        .lends(of.hidden, 2)  // their gradients
+        .keeps(panel_matrix<T>(of.embedding, 0))  // projected
+        .lends(of.hidden, 2)                      // their gradients
+        .part(model_size::of<T>().lends(of.embedding))
         .checked();
   }
   static saved unfilled(transformer_config const& of) {
-    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.embedding, 0}, {}, {}, {}};
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
@@ -127,14 +149,26 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
-             to_embedding = of_table || of_positions, to_blocks = to_embedding || any_wanted(g.blocks),
-             to_norm = to_blocks || any_wanted(g.final_norm);
+             to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
+             to_blocks = to_embedding || any_wanted(g.blocks),
+             to_norm = to_blocks || any_wanted(g.final_norm), of_output = any_wanted(g.output_projection);
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
-    run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
-        when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
-        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    if (config.is_factorised()) {
+      const auto dprojected = p.borrow(config.embedding, x.tokens());
+      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm || of_output,
+               [&] { return *dprojected = transposed(token_embedding.table) * s.logits; }),
+          when(of_table,
+               [&] { return g.token_embedding.table += sampled(s.logits * transposed(s.projected)); }));
+      output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
+                                 g.output_projection, p);
+    } else {
+      run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
+          when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
   };
@@ -143,8 +177,15 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   blocks.backward(s.embedded, s.blocks, *dtop, destination<T>(*dx).only_if(to_embedding), g.blocks, p);
   if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dembedded, ids); }),
-      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
+  const auto to_tables = [&](panel_matrix<T> const& dtoken) {
+    run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dtoken, ids); }),
+        when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
+  };
+  if (!config.is_factorised()) return to_tables(dembedded);
+  const auto dtoken = p.borrow(config.embedding);
+  embedding_projection.backward(s.unprojected, {}, dembedded, destination<T>(*dtoken).only_if(of_table),
+                                g.embedding_projection, p);
+  to_tables(*dtoken);
 }
 
 template <element T, class Block, class Layer>
@@ -160,8 +201,11 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
   list_positions(p.sequences, config.context, s.positions);
   fit(s, unfilled(config), p.tokens());
-  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+  panel_matrix<T>& gathered = config.is_factorised() ? s.unprojected : s.embedded;
+  run(p.ctx, gather_rows(gathered, token_embedding.table, ids),
+      when(config.is_factorised(), [&] { return s.embedded = embedding_projection.value(gathered); }),
       when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
+  if (config.is_factorised() && p.layer_inputs) show_inputs(embedding_projection, gathered, {}, p);
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
   blocks.forward(s.embedded, s.top, s.blocks, p);
 }
@@ -170,6 +214,15 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
   fit(s.final_norm, {}, top.tokens());
+  if (config.is_factorised()) {
+    fit(s.projected, config.embedding, top.tokens());
+    run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+        s.projected = output_projection.value(final_norm.value(top, s.final_norm)),
+        logits = token_embedding.table * s.projected);
+    show_input(output_projection.weight, final_norm.value(top, s.final_norm), top.tokens(), p);
+    if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, s.projected);
+    return;
+  }
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
   show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);

@@ -55,7 +55,7 @@ void initialise_transformer(mutable_parameter_list model, std::int64_t layers, s
 ///              and the embeddings by (9 N)^(-1 ÷ 4), for N layers. This is the formula of an encoder, which
 ///              also a decoder without one takes (Huang et al. 2020, §3.2)
 /// Q, K and V lie above each other. In xavier they are one matrix, so each is 1 ÷ √2 as large as it would be
-/// alone; t_fixup takes V alone.
+/// alone; t_fixup takes V alone. A layer that is used twice counts as two layers.
 void initialise_transformer(mutable_parameter_list model, transformer_config const& of, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 
@@ -168,8 +168,8 @@ TESSERA_COLD TESSERA_BODY void initialise_transformer(mutable_parameter_list mod
                                                       transformer_config const& of, std::uint64_t seed,
                                                       distribution from, double deviation) {
   if (of.start == initial_values::standard)
-    return initialise_transformer(model, of.layers, seed, from, deviation);
-  const double layers = static_cast<double>(of.layers);
+    return initialise_transformer(model, of.depth(), seed, from, deviation);
+  const double layers = static_cast<double>(of.depth());
   const std::vector<std::string> names = model.names();
   const bool gated = std::any_of(names.begin(), names.end(),
                                  [](std::string const& name) { return detail::is_part(name, ".mlp.gate."); });

@@ -117,22 +117,23 @@ struct model_size {
     return *this;
   }
   /// Adds a part `count` times. Parts borrow one after the other.
-  model_size& part(model_size const& one, std::int64_t count = 1) {
-    const auto add = [&](std::int64_t model_size::* number) {
-      increase(this->*number, detail::product(one.*number, count));
-    };
+  ///   times   that each of them is used, with the same parameters
+  model_size& part(model_size const& one, std::int64_t count = 1, std::int64_t times = 1) {
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-                        &model_size::stored_blocks, &model_size::copied_bytes, &model_size::multiply_adds,
-                        &model_size::attention_multiply_adds, &model_size::saved_values})
-      add(number);
+                        &model_size::stored_blocks, &model_size::copied_bytes})
+      increase(this->*number, detail::product(one.*number, count));
+    for (auto number :
+         {&model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+      increase(this->*number, detail::product(one.*number, count, times));
     lend_in_turn(one);
     return *this;
   }
   /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `parts_at_once`
   /// parts at a time, in borrowed memory.
-  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1) {
+  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1,
+                              std::int64_t times = 1) {
     const std::int64_t kept = saved_values;
-    part(one, count);
+    part(one, count, times);
     saved_values = kept;
     recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, parts_at_once));
     return *this;

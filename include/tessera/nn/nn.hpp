@@ -18,6 +18,7 @@
 #include <tessera/nn/layer_inputs.hpp>
 #include <tessera/nn/linear.hpp>
 #include <tessera/nn/linear_like.hpp>
+#include <tessera/nn/masked_token_head.hpp>
 #include <tessera/nn/mlp.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/norm.hpp>

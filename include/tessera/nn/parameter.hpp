@@ -25,6 +25,7 @@
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
 //     each.stacked("qkv", {2, 1, 1}, of.qkv...);        // a part whose matrices are several, row by row
+//     each.repeated("", 3, of.layers...);               // a part that is used several times in a forward
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
 //     each.training_setting("rate", of.rate...);        // one that only training depends on
@@ -72,13 +73,15 @@ class parameter_name {
   parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
   parameter_name(std::string const&&) = delete;  // the text must live longer: give it a name, or use child
   /// The name of a part, with the role of this name. An empty part names the whole.
-  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
-  parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
-  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_}; }
-  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked}; }
+  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_, uses_}; }
+  parameter_name child(int number) const { return {this, {}, number, role_, stacked_, uses_}; }
+  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_, uses_}; }
+  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked, uses_}; }
+  parameter_name used(int n) const { return {parent_, part_, number_, role_, stacked_, uses_ * n}; }
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
+  int uses() const { return uses_; }  // in a forward
   /// The key of the random choices for the parameter or the dropout of this name.
   random_key key() const { return text(); }
   /// The last part of the path: `weight`.
@@ -92,14 +95,15 @@ class parameter_name {
 
  private:
   parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role,
-                 row_shares stacked)
-      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked) {}
+                 row_shares stacked, int uses)
+      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked), uses_(uses) {}
 
   parameter_name const* parent_ = nullptr;
   std::string_view part_;
   int number_ = -1;
   parameter_role role_ = parameter_role::weight;
   row_shares stacked_{};
+  int uses_ = 1;
 };
 
 enum class bias_term : bool { absent, present };
@@ -123,6 +127,7 @@ struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
   void stacked(std::string_view, row_shares, auto&...) {}
+  template <class... Of> void repeated(std::string_view, int, Of&&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
@@ -206,6 +211,9 @@ template <class Action> struct part_lister {
   }
   template <class... Of> void stacked(std::string_view part, row_shares shares, Of&&... of) {
     walk(name.child(part).with(shares), action, of...);
+  }
+  template <class... Of> void repeated(std::string_view part, int times, Of&&... of) {
+    walk(name.child(part).used(times), action, of...);
   }
   template <class... Of> void frozen(std::string_view part, Of&&... of) {
     freeze<Action> inside{action};

@@ -34,6 +34,7 @@ struct any_parameter {
   row_shares stacked;  // its rows are several matrices above each other: Q, K and V
   /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
   void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
+  int uses = 1;  // in a forward: see stack
 
   /// Whether its values are narrower than its gradients.
   bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
@@ -66,7 +67,7 @@ using walk_function = void (*)(void* layer, tensor_visitor visit);
 
 template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
   using T = typename Tensor::value_type;
-  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
+  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr, name.uses()};
   if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
     its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
       eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));

@@ -67,7 +67,7 @@ TESSERA_COLD inline void require_plain(bool scaled) {
 template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
   const std::int64_t numbers = scale_numbers(of, branch);
   if (numbers == 0) return {};
-  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.layers)
+  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.depth())
                    : of.connection() == residual_form::multiplier ? 1.0
                                                                   : 0.0};
 }

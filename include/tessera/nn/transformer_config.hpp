@@ -44,7 +44,9 @@ constexpr double first_layer_scale(std::int64_t layers) {
 /// The shape of a transformer.
 struct transformer_config {
   std::int64_t layers = 4;
+  std::int64_t repeats = 1;  // how often all layers are used, one round after the other: see stack
   std::int64_t hidden = 128;
+  std::int64_t embedding = 0;  // features of the token table, projected to hidden; 0: hidden, as they are
   std::int64_t heads = 4;
   std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;      // longest sequence
@@ -70,7 +72,9 @@ struct transformer_config {
     };
     constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
     at_least_one("layers", layers, most - 1);
+    at_least_one("repeats", repeats, (most - 1) / layers);
     at_least_one("hidden", hidden, most);
+    if (embedding != 0) at_least_one("embedding", embedding, most);
     at_least_one("heads", heads, most);
     at_least_one("context", context, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
@@ -110,6 +114,11 @@ struct transformer_config {
     return shared[i];
   }
 
+  /// The number of layers that a token passes.
+  std::int64_t depth() const { return layers * repeats; }
+  /// Whether a factor of the token table is a matrix of its own (Lan et al. 2020, §3.1).
+  bool is_factorised() const { return embedding != 0; }
+  std::int64_t embedding_features() const { return is_factorised() ? embedding : hidden; }
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }

@@ -50,8 +50,9 @@ struct pretrained_folder {
 /// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
 /// needed. Weights that are multiplied in 8 bits here are not rounded to them.
 ///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
-/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, adapters that are
-/// not merged. Throws io_error for a folder that cannot be written.
+/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, layers that are
+/// used several times, a factorised embedding, adapters that are not merged. Throws io_error for a folder
+/// that cannot be written.
 void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
 
 #ifdef TESSERA_BODY
@@ -63,11 +64,11 @@ class outgoing_hugging_face {
  public:
   explicit outgoing_hugging_face(any_layer const& model)
       : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
-    shape_.hidden = need("token_embedding").cols();
     shape_.vocabulary = need("token_embedding").rows();
     shape_.context = need("position_embedding").rows();
     shape_.layers = 0;
     while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
+    shape_.hidden = need("block.0.mlp.up.weight").cols();
     shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
     any_tensor const* const segments = tensors_.find("segment_embedding");
     if (is_bert_) shape_.segment_types = segments ? segments->rows() : 2;

@@ -37,8 +37,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///
 /// In a step of several micro-batches only the last is watched: the norm of a sum is not the sum of norms, so
 /// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
-/// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
-/// more than once.
+/// takes equal memory. It is stored, in doubles, of weights that a stack uses several times in a forward.
 ///
 /// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
 /// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
@@ -75,6 +74,9 @@ template <class Policy> class growth_candidates {
                         kept_ ? policy.count(stored, done) : growth(policy, stored, done),
                         average,
                         weight.is_zero(),
+                        model[i].uses,
+                        0,
+                        {},
                         false,
                         {}});
     }
@@ -100,12 +102,11 @@ template <class Policy> class growth_candidates {
       const auto here = std::find_if(found_.begin(), found_.end(),
                                      [&](matrix const& each) { return each.parameter == parameter; });
       if (!watching() || here == found_.end()) return;
-      here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
-      for_each_absent_gradient(
-          ctx, here->stored, here->block_rows, here->block_cols, dy, x,
-          [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
+      for_each_summed_gradient(ctx, *here, here->stored, dy, x, [&](std::int64_t number, auto gradient) {
+        best.offer(policy_->growth_score(gradient), number);
+      });
       here->numbers = best.numbers();
     }
   }
@@ -161,9 +162,33 @@ template <class Policy> class growth_candidates {
     std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool of_zeros;                // in the backward
+    int uses, products;           // of the weight in a forward, and how many the backward has seen
+    std::vector<double> sums;     // of the gradients of several uses
     bool seen;
     std::vector<std::int64_t> numbers;
   };
+
+  /// Calls visit(number, gradient) for each block that is not `stored`, if this is the last product of a
+  /// weight, with the sum over all of them.
+  template <element T, class Visit>
+  void for_each_summed_gradient(context& ctx, matrix& here, pattern const& stored, panel_matrix<T> const& dy,
+                                panel_matrix<T> const& x, Visit&& visit) const {
+    const std::size_t elements = std::size_t(here.block_rows) * std::size_t(here.block_cols),
+                      absent = std::size_t(stored.block_rows()) * std::size_t(stored.block_cols()) -
+                               std::size_t(stored.blocks());
+    if (here.uses > 1 && here.products == 0) here.sums.assign(absent * elements, 0.0);
+    here.seen = ++here.products == here.uses;
+    std::vector<accumulator_t<T>> summed(elements);
+    const auto add = [&](std::int64_t number, auto gradient) {
+      if (here.uses == 1) return visit(number, gradient);
+      double* const sums = here.sums.data() + std::size_t(number) * elements;
+      for (std::size_t i = 0; i < elements; ++i)
+        summed[i] = static_cast<accumulator_t<T>>(sums[i] += static_cast<double>(gradient[i]));
+      if (here.seen) visit(number, std::span<accumulator_t<T> const>(summed));
+    };
+    for_each_absent_gradient(ctx, stored, here.block_rows, here.block_cols, dy, x, add);
+    if (here.seen) here.products = 0, here.sums = {};
+  }
 
   template <element T>
   void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
@@ -171,12 +196,11 @@ template <class Policy> class growth_candidates {
         here.stored.block_rows(), here.stored.block_cols(),
         std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
     const auto kept = static_cast<float>(*kept_);
-    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
-                             [&](std::int64_t number, auto gradient) {
-                               const auto score = static_cast<float>(policy_->growth_score(gradient));
-                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
-                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
-                             });
+    for_each_summed_gradient(ctx, here, none, dy, x, [&](std::int64_t number, auto gradient) {
+      const auto score = static_cast<float>(policy_->growth_score(gradient));
+      float& mean = (*here.average)[static_cast<std::size_t>(number)];
+      if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
+    });
   }
 
   /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
