@@ -210,7 +210,8 @@ enum class random_purpose : std::uint32_t {
   masking,
   signs,
   noise,
-  new_blocks
+  new_blocks,
+  repeated_layers
 };
 
 /// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in

@@ -210,7 +210,8 @@ enum class random_purpose : std::uint32_t {
   masking,
   signs,
   noise,
-  new_blocks
+  new_blocks,
+  repeated_layers
 };
 
 /// A number that tells random choices of one purpose apart: of a parameter the content_hash of its name in
@@ -28251,6 +28252,7 @@ void rotate_features(E* panel, std::int64_t feature, accumulator_t<E> const* cos
 //     each("bias", optional(of.bias, of.has_bias)...);  // a vector that may be absent
 //     each.dense("table", of.table...);                 // a part whose matrices are never pruned
 //     each.stacked("qkv", {2, 1, 1}, of.qkv...);        // a part whose matrices are several, row by row
+//     each.repeated("", 3, of.layers...);               // a part that is used several times in a forward
 //     each.frozen("base", of.base...);                  // a part that is not trained: it has no gradients
 //     each.setting("heads", of.heads...);               // a value that no tensor shows
 //     each.training_setting("rate", of.rate...);        // one that only training depends on
@@ -28298,13 +28300,15 @@ class parameter_name {
   parameter_name(Text const& path TESSERA_LIFETIMEBOUND) : part_(path) {}
   parameter_name(std::string const&&) = delete;  // the text must live longer: give it a name, or use child
   /// The name of a part, with the role of this name. An empty part names the whole.
-  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_}; }
-  parameter_name child(int number) const { return {this, {}, number, role_, stacked_}; }
-  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_}; }
-  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked}; }
+  parameter_name child(std::string_view part) const { return {this, part, -1, role_, stacked_, uses_}; }
+  parameter_name child(int number) const { return {this, {}, number, role_, stacked_, uses_}; }
+  parameter_name with(parameter_role role) const { return {parent_, part_, number_, role, stacked_, uses_}; }
+  parameter_name with(row_shares stacked) const { return {parent_, part_, number_, role_, stacked, uses_}; }
+  parameter_name used(int n) const { return {parent_, part_, number_, role_, stacked_, uses_ * n}; }
 
   parameter_role role() const { return role_; }
   row_shares stacked() const { return stacked_; }
+  int uses() const { return uses_; }  // in a forward
   /// The key of the random choices for the parameter or the dropout of this name.
   random_key key() const { return text(); }
   /// The last part of the path: `weight`.
@@ -28318,14 +28322,15 @@ class parameter_name {
 
  private:
   parameter_name(parameter_name const* parent, std::string_view part, int number, parameter_role role,
-                 row_shares stacked)
-      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked) {}
+                 row_shares stacked, int uses)
+      : parent_(parent), part_(part), number_(number), role_(role), stacked_(stacked), uses_(uses) {}
 
   parameter_name const* parent_ = nullptr;
   std::string_view part_;
   int number_ = -1;
   parameter_role role_ = parameter_role::weight;
   row_shares stacked_{};
+  int uses_ = 1;
 };
 
 enum class bias_term : bool { absent, present };
@@ -28349,6 +28354,7 @@ struct no_parts {
   template <class... Of> void operator()(std::string_view, Of&&...) {}
   void dense(std::string_view, auto&...) {}
   void stacked(std::string_view, row_shares, auto&...) {}
+  template <class... Of> void repeated(std::string_view, int, Of&&...) {}
   template <class... Of> void frozen(std::string_view, Of&&...) {}
   template <class... Of> void setting(std::string_view, Of&&...) {}
   void training_setting(std::string_view, auto&...) {}
@@ -28432,6 +28438,9 @@ template <class Action> struct part_lister {
   }
   template <class... Of> void stacked(std::string_view part, row_shares shares, Of&&... of) {
     walk(name.child(part).with(shares), action, of...);
+  }
+  template <class... Of> void repeated(std::string_view part, int times, Of&&... of) {
+    walk(name.child(part).used(times), action, of...);
   }
   template <class... Of> void frozen(std::string_view part, Of&&... of) {
     freeze<Action> inside{action};
@@ -28930,6 +28939,7 @@ struct any_parameter {
   row_shares stacked;  // its rows are several matrices above each other: Q, K and V
   /// Adds y = converted(x) to a plan, of a tensor of a narrow element and as many accumulators; else null.
   void (*round)(eval::plan&, any_tensor& y, feature_vector<float> const& x);
+  int uses = 1;  // in a forward: see stack
 
   /// Whether its values are narrower than its gradients.
   bool is_narrow() const { return &tensor.element() != tensor.element().accumulator; }
@@ -28962,7 +28972,7 @@ using walk_function = void (*)(void* layer, tensor_visitor visit);
 
 template <class Tensor> any_parameter any_parameter_of(parameter_name const& name, Tensor& tensor) {
   using T = typename Tensor::value_type;
-  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr};
+  any_parameter its{any_tensor(tensor), name.role(), name.stacked(), nullptr, name.uses()};
   if constexpr (!std::is_same_v<T, float> && std::is_same_v<accumulator_t<T>, float>)
     its.round = [](eval::plan& p, any_tensor& y, feature_vector<float> const& x) {
       eval::lower_values(p, *static_cast<Tensor*>(const_cast<void*>(y.address())), converted(x));
@@ -30122,22 +30132,23 @@ struct model_size {
     return *this;
   }
   /// Adds a part `count` times. Parts borrow one after the other.
-  model_size& part(model_size const& one, std::int64_t count = 1) {
-    const auto add = [&](std::int64_t model_size::* number) {
-      increase(this->*number, detail::product(one.*number, count));
-    };
+  ///   times   that each of them is used, with the same parameters
+  model_size& part(model_size const& one, std::int64_t count = 1, std::int64_t times = 1) {
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
-                        &model_size::stored_blocks, &model_size::copied_bytes, &model_size::multiply_adds,
-                        &model_size::attention_multiply_adds, &model_size::saved_values})
-      add(number);
+                        &model_size::stored_blocks, &model_size::copied_bytes})
+      increase(this->*number, detail::product(one.*number, count));
+    for (auto number :
+         {&model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+      increase(this->*number, detail::product(one.*number, count, times));
     lend_in_turn(one);
     return *this;
   }
   /// Adds a part `count` times that saves nothing: backward recomputes the saved values of `parts_at_once`
   /// parts at a time, in borrowed memory.
-  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1) {
+  model_size& recomputed_part(model_size const& one, std::int64_t count = 1, std::int64_t parts_at_once = 1,
+                              std::int64_t times = 1) {
     const std::int64_t kept = saved_values;
-    part(one, count);
+    part(one, count, times);
     saved_values = kept;
     recomputed_values = std::max(recomputed_values, detail::product(one.saved_values, parts_at_once));
     return *this;
@@ -30581,7 +30592,9 @@ constexpr double first_layer_scale(std::int64_t layers) {
 /// The shape of a transformer.
 struct transformer_config {
   std::int64_t layers = 4;
+  std::int64_t repeats = 1;  // how often all layers are used, one round after the other: see stack
   std::int64_t hidden = 128;
+  std::int64_t embedding = 0;  // features of the token table, projected to hidden; 0: hidden, as they are
   std::int64_t heads = 4;
   std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;      // longest sequence
@@ -30607,7 +30620,9 @@ struct transformer_config {
     };
     constexpr std::int64_t most = std::int64_t(1) << 31, most_ids = std::int64_t(1) << 24;
     at_least_one("layers", layers, most - 1);
+    at_least_one("repeats", repeats, (most - 1) / layers);
     at_least_one("hidden", hidden, most);
+    if (embedding != 0) at_least_one("embedding", embedding, most);
     at_least_one("heads", heads, most);
     at_least_one("context", context, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
@@ -30647,6 +30662,11 @@ struct transformer_config {
     return shared[i];
   }
 
+  /// The number of layers that a token passes.
+  std::int64_t depth() const { return layers * repeats; }
+  /// Whether a factor of the token table is a matrix of its own (Lan et al. 2020, §3.1).
+  bool is_factorised() const { return embedding != 0; }
+  std::int64_t embedding_features() const { return is_factorised() ? embedding : hidden; }
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
@@ -31625,7 +31645,7 @@ TESSERA_COLD inline void require_plain(bool scaled) {
 template <element T> residual_scale<T> scale_of(transformer_config const& of, int branch) {
   const std::int64_t numbers = scale_numbers(of, branch);
   if (numbers == 0) return {};
-  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.layers)
+  return {numbers, of.connection() == residual_form::layer_scale  ? first_layer_scale(of.depth())
                    : of.connection() == residual_form::multiplier ? 1.0
                                                                   : 0.0};
 }
@@ -32206,6 +32226,7 @@ class alibi {
 // ---- tessera/nn/combinators.hpp
 #ifndef TESSERA_SINGLE_NN_COMBINATORS
 #define TESSERA_SINGLE_NN_COMBINATORS
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32381,10 +32402,12 @@ void recomputed<T, Layer>::backward(panel_matrix<T> const& x, saved const&, pane
   layer.backward(x, *s, dy, dx, g.layer, p);
 }
 
-/// Consecutive layers, held by reference. Input and output have equally many features. A backward ends at the
+/// Consecutive layers of a stack, held by reference: `count` from `first` on, where the layers of the stack
+/// follow each other again and again. Input and output have equally many features. A backward ends at the
 /// lowest layer of which something is wanted.
 template <element T, class Layer> struct layer_range {
-  std::span<Layer const> layers;
+  std::span<Layer const> layers;  // of the stack, as its gradients
+  std::size_t first, count;
 
   struct saved {
     std::vector<typename Layer::saved> layers;
@@ -32399,15 +32422,23 @@ template <element T, class Layer> struct layer_range {
                 gradients g, pass<T> const& p) const;
 
  private:
+  std::size_t number(std::size_t i) const { return (first + i) % layers.size(); }
+  Layer const& layer(std::size_t i) const { return layers[number(i)]; }
+  /// Each use of a layer makes random choices of its own; the first one takes the seed of p.
+  pass<T> pass_of(std::size_t i, pass<T> const& p) const {
+    pass<T> its = p;
+    if (const std::size_t use = (first + i) / layers.size(); use > 0)
+      its.seed = random_stream(p.seed, random_purpose::repeated_layers, use).key();
+    return its;
+  }
   /// Computes all layers but the last one, and returns its input.
   panel_matrix<T> const& all_but_last(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
-    const std::size_t count = layers.size();
     if (s.layers.size() < count) s.layers.resize(count);
     if (s.between.size() + 1 < count) s.between.resize(count - 1);
     panel_matrix<T> const* below = &x;
     for (std::size_t i = 0; i + 1 < count; ++i) {
       fit(s.between[i], x.features(), x.tokens());
-      layers[i].forward(*below, s.between[i], s.layers[i], p);
+      layer(i).forward(*below, s.between[i], s.layers[i], pass_of(i, p));
       below = &s.between[i];
     }
     return *below;
@@ -32418,70 +32449,80 @@ template <element T, class Layer>
 void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s,
                                     pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  layers.back().forward(last_input, y, s.layers[layers.size() - 1], p);
+  layer(count - 1).forward(last_input, y, s.layers[count - 1], pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
 void layer_range<T, Layer>::recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
-  nn::recompute(layers.back(), last_input, s.layers[layers.size() - 1], p);
+  nn::recompute(layer(count - 1), last_input, s.layers[count - 1], pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
 void layer_range<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                      destination<T> dx, gradients g, pass<T> const& p) const {
   std::size_t lowest = 0;
-  while (!dx && lowest < g.size() && !any_wanted(g[lowest])) ++lowest;
-  if (lowest == g.size()) return;
+  while (!dx && lowest < count && !any_wanted(g[number(lowest)])) ++lowest;
+  if (lowest == count) return;
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
-  for (std::size_t i = layers.size() - 1; i > lowest; --i) {
+  for (std::size_t i = count - 1; i > lowest; --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
-    layers[i].backward(s.between[i - 1], s.layers[i], *above, below, g[i], p);
+    layer(i).backward(s.between[i - 1], s.layers[i], *above, below, g[number(i)], pass_of(i, p));
     above = &below;
   }
-  layers[lowest].backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx, g[lowest], p);
+  layer(lowest).backward(lowest > 0 ? s.between[lowest - 1] : x, s.layers[lowest], *above, dx,
+                         g[number(lowest)], pass_of(lowest, p));
 }
 
 /// Several layers of one type, each with its own parameters: `0.weight`, `1.weight`, … Input and output have
-/// equally many features.
+/// equally many features. All of them may be used several times, one round after the other (ALBERT: Lan et
+/// al. 2020, §3.1): their gradients are the sums over the uses, each of which has masks of dropout of its
+/// own.
 template <element T, class Layer> struct stack {
   std::vector<Layer> layers;
   int segments = 0;  // runs of layers that save only their input, see `recomputed`; 0: layers save everything
+  int times = 1;     // how often all layers are used
 
   struct saved {
     typename layer_range<T, Layer>::saved kept;
     std::vector<panel_matrix<T>> inputs;  // of all segments but the first
-    int segments = -1;                    // in forward; -1: before it
+    int segments = -1, times = 1;         // in forward; -1: before it
     static void parts(auto& each, auto&... of) { each("", of.kept...), each("inputs", of.inputs...); }
   };
   using gradients = stack<accumulator_t<T>, typename Layer::gradients>;
 
-  static void parts(auto& each, auto&... of) { each("", of.layers...); }
+  static void parts(auto& each, auto& first, auto&... others) {
+    each.repeated("", first.times, first.layers, others.layers...);
+    if (first.times != 1) each.setting("times", first.times, others.times...);  // older files have none
+  }
   /// The size of `layers` equal layers, with `features` features between them.
   static model_size size(model_size const& layer, std::int64_t layers, std::int64_t features,
-                         std::int64_t segments = 0) {
-    require_segments(segments, layers);
+                         std::int64_t segments = 0, std::int64_t times = 1) {
+    const std::int64_t uses = detail::product(layers, times);
+    require_segments(segments, uses);
     model_size size = model_size::of<T>();
     const panel_matrix<T> between(features, 0);
-    if (segments == 0) return size.part(layer, layers).keeps(between, layers - 1).lends(features, 2);
-    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(layers, segments))
+    if (segments == 0) return size.part(layer, layers, times).keeps(between, uses - 1).lends(features, 2);
+    return size.recomputed_part(model_size(layer).keeps(between), layers, ceil_div(uses, segments), times)
         .keeps(between, segments - 1)
         .lends(features, 4);
   }
   std::int64_t outputs(std::int64_t features) const { return features; }
 
-  /// Throws option_error for a stack without layers, which would never write y, and for more segments than
-  /// layers.
+  /// Throws option_error for a stack without layers, or uses of them, which would never write y, and for more
+  /// segments than uses of layers.
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  /// Throws error unless `s` is of a forward with as many segments.
+  /// Throws error unless `s` is of a forward with as many segments and uses.
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients& g, pass<T> const& p) const;
 
  private:
   void require_layers() const {
     if (layers.empty()) throw option_error("[stack] no layers: there must be at least one");
-    require_segments(segments, std::ssize(layers));
+    if (times < 1)
+      throw option_error(message("[stack] layers that are used ", times, " times: 1 is the least"));
+    require_segments(segments, std::ssize(layers) * times);
   }
   static void require_segments(std::int64_t segments, std::int64_t layers) {
     if (segments < 0 || segments > layers)
@@ -32493,14 +32534,14 @@ template <element T, class Layer> struct stack {
     if (s.segments != segments)
       throw error(message("[stack] backward in ", segments, " segments, but forward had ", s.segments,
                           ": set `segments` before forward"));
+    if (s.times != times)
+      throw error(message("[stack] backward with layers used ", times, " times, but in forward ", s.times,
+                          ": set `times` before forward"));
   }
-  layer_range<T, Layer> range(std::size_t first, std::size_t last) const {
-    return {std::span(layers).subspan(first, last - first)};
-  }
-  std::size_t first_of(int segment) const {
-    return layers.size() * std::size_t(segment) / std::size_t(segments);
-  }
-  layer_range<T, Layer> segment(int i) const { return range(first_of(i), first_of(i + 1)); }
+  std::size_t uses() const { return layers.size() * std::size_t(times); }
+  layer_range<T, Layer> all() const { return {layers, 0, uses()}; }
+  std::size_t first_of(int segment) const { return uses() * std::size_t(segment) / std::size_t(segments); }
+  layer_range<T, Layer> segment(int i) const { return {layers, first_of(i), first_of(i + 1) - first_of(i)}; }
   panel_matrix<T> const& input(panel_matrix<T> const& x, saved const& s, int i) const {
     return i == 0 ? x : s.inputs[std::size_t(i - 1)];
   }
@@ -32509,8 +32550,8 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = segments;
-  if (segments == 0) return range(0, layers.size()).forward(x, y, s.kept, p);
+  s.segments = segments, s.times = times;
+  if (segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {
     if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
@@ -32523,19 +32564,19 @@ template <element T, class Layer>
 void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
                                destination<T> dx, gradients& g, pass<T> const& p) const {
   require_forward(s);
-  if (segments == 0) return range(0, layers.size()).backward(x, s.kept, dy, dx, g.layers, p);
+  if (segments == 0) return all().backward(x, s.kept, dy, dx, g.layers, p);
   const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
   panel_matrix<T> const* above = &dy;
   const auto wanted_from = [&](int i) {
-    return dx || any_wanted(std::span<typename Layer::gradients const>(g.layers).first(first_of(i)));
+    const std::span<typename Layer::gradients const> all(g.layers);
+    return dx || any_wanted(all.first(std::min(first_of(i), all.size())));
   };
   for (int i = segments - 1; i >= 0 && wanted_from(i + 1); --i) {
     panel_matrix<T>& below = above == &*a ? *b : *a;
     const auto again = p.template borrow_saved<typename layer_range<T, Layer>::saved>();
     nn::recompute(segment(i), input(x, s, i), *again, p);
     segment(i).backward(input(x, s, i), *again, *above,
-                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx,
-                        std::span(g.layers).subspan(first_of(i), first_of(i + 1) - first_of(i)), p);
+                        i > 0 ? destination<T>(below).only_if(wanted_from(i)) : dx, g.layers, p);
     above = &below;
   }
 }
@@ -33002,7 +33043,7 @@ void initialise_transformer(mutable_parameter_list model, std::int64_t layers, s
 ///              and the embeddings by (9 N)^(-1 ÷ 4), for N layers. This is the formula of an encoder, which
 ///              also a decoder without one takes (Huang et al. 2020, §3.2)
 /// Q, K and V lie above each other. In xavier they are one matrix, so each is 1 ÷ √2 as large as it would be
-/// alone; t_fixup takes V alone.
+/// alone; t_fixup takes V alone. A layer that is used twice counts as two layers.
 void initialise_transformer(mutable_parameter_list model, transformer_config const& of, std::uint64_t seed,
                             distribution from = distribution::normal, double deviation = 0.02);
 
@@ -33115,8 +33156,8 @@ TESSERA_COLD TESSERA_BODY void initialise_transformer(mutable_parameter_list mod
                                                       transformer_config const& of, std::uint64_t seed,
                                                       distribution from, double deviation) {
   if (of.start == initial_values::standard)
-    return initialise_transformer(model, of.layers, seed, from, deviation);
-  const double layers = static_cast<double>(of.layers);
+    return initialise_transformer(model, of.depth(), seed, from, deviation);
+  const double layers = static_cast<double>(of.depth());
   const std::vector<std::string> names = model.names();
   const bool gated = std::any_of(names.begin(), names.end(),
                                  [](std::string const& name) { return detail::is_part(name, ".mlp.gate."); });
@@ -33663,6 +33704,95 @@ inline void list_positions(sequences const& batch, std::int64_t context,
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/masked_token_head.hpp
+#ifndef TESSERA_SINGLE_NN_MASKED_TOKEN_HEAD
+#define TESSERA_SINGLE_NN_MASKED_TOKEN_HEAD
+#include <cstdint>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
+///   x (hidden, tokens)   W (embedding, hidden), dense
+///   E (vocabulary, embedding), the token table, not owned; `embedding` is `hidden` unless it is factorised
+template <element T, class Op> struct masked_token_head {
+  linear<T, block_shape<granule>> transform;
+  layer_norm<T> norm;
+  feature_vector<accumulator_t<T>> bias;
+
+  struct saved {
+    panel_matrix<T> z, activated;
+    typename layer_norm<T>::saved norm;
+    static void parts(auto& each, auto&... of) {
+      each("z", of.z...), each("activated", of.activated...), each("norm", of.norm...);
+    }
+  };
+  using gradients = masked_token_head<accumulator_t<T>, Op>;
+
+  masked_token_head() = default;
+  explicit masked_token_head(transformer_config const& of)
+      : transform(of.embedding_features(), of.hidden),
+        norm(of.embedding_features(), bias_term::present, of.norms),
+        bias(of.vocabulary) {}
+
+  static void parts(auto& each, auto&... of) {
+    each.dense("transform", of.transform...);
+    each("norm", of.norm...);
+    each("bias", of.bias...);
+    each.setting("activation", Op());
+  }
+  static model_size size(transformer_config const& of) {
+    const std::int64_t features = of.embedding_features();
+    return model_size::of<T>()
+        .part(linear<T, block_shape<granule>>::size(features, of.hidden, 1, bias_term::present))
+        .part(layer_norm<T>::size(features, bias_term::present, of.norms))
+        .vector(of.vocabulary)
+        .keeps(saved{{features, 0}, {features, 0}, {}})
+        .lends(features, 3);
+  }
+
+  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
+               pass<T> const& p) const;
+  /// Also adds to dtable, the gradient by the table.
+  ///   goes_on   whether dx is wanted
+  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
+                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
+                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
+};
+
+template <element T, class Op>
+void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+  const std::int64_t features = table.cols();
+  fit(s, {{features, 0}, {features, 0}, {}}, x.tokens());
+  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
+      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
+  if (p.layer_inputs) show_inputs(transform, x, {}, p);
+  show_input(table, norm.value(s.activated, s.norm), x.tokens(), p);
+}
+
+template <element T, class Op>
+void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
+                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
+                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
+                                        pass<T> const& p) const {
+  const auto n = p.borrow(table.cols(), x.tokens()), dn = p.borrow(table.cols(), x.tokens()),
+             dz = p.borrow(table.cols(), x.tokens());
+  const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
+             of_table = is_wanted(dtable);
+  run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
+      when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
+      when(to_norm, [&] { return *dn = transposed(table) * dlogits; }),
+      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
+  if (!to_norm) return;
+  norm.backward(s.activated, s.norm, *dn, destination<T>(*dz).only_if(to_transform), g.norm, p);
+  if (!to_transform) return;
+  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
+  transform.backward(x, {}, *dz, destination<T>(dx).only_if(goes_on), g.transform, p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/sequence_head.hpp
 #ifndef TESSERA_SINGLE_NN_SEQUENCE_HEAD
 #define TESSERA_SINGLE_NN_SEQUENCE_HEAD
@@ -33858,82 +33988,11 @@ template <element T> struct token_prediction {
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
-/// Logits of the vocabulary from the result of an encoder: E norm(f(W x + b)) + c (Devlin et al. 2019, §3.1).
-///   x (hidden, tokens)   W (hidden, hidden), dense   E (vocabulary, hidden), the token table, not owned
-template <element T, class Op> struct masked_token_head {
-  linear<T, block_shape<granule>> transform;
-  layer_norm<T> norm;
-  feature_vector<accumulator_t<T>> bias;
-
-  struct saved {
-    panel_matrix<T> z, activated;
-    typename layer_norm<T>::saved norm;
-    static void parts(auto& each, auto&... of) {
-      each("z", of.z...), each("activated", of.activated...), each("norm", of.norm...);
-    }
-  };
-  using gradients = masked_token_head<accumulator_t<T>, Op>;
-
-  masked_token_head() = default;
-  masked_token_head(std::int64_t vocabulary, std::int64_t hidden, norm_layers norms = norm_layers::present)
-      : transform(hidden, hidden), norm(hidden, bias_term::present, norms), bias(vocabulary) {}
-
-  static void parts(auto& each, auto&... of) {
-    each.dense("transform", of.transform...);
-    each("norm", of.norm...);
-    each("bias", of.bias...);
-    each.setting("activation", Op());
-  }
-  static model_size size(std::int64_t vocabulary, std::int64_t hidden,
-                         norm_layers norms = norm_layers::present) {
-    return model_size::of<T>()
-        .part(linear<T, block_shape<granule>>::size(hidden, hidden, 1, bias_term::present))
-        .part(layer_norm<T>::size(hidden, bias_term::present, norms))
-        .vector(vocabulary)
-        .keeps(saved{{hidden, 0}, {hidden, 0}, {}});
-  }
-
-  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
-               pass<T> const& p) const;
-  /// Also adds to dtable, the gradient by the table.
-  ///   goes_on   whether dx is wanted; if not, it is room alone
-  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
-                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
-};
-
-template <element T, class Op>
-void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
-  fit(s, {{x.features(), 0}, {x.features(), 0}, {}}, x.tokens());
-  run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
-      logits = table * converted<T>(norm.value(s.activated, s.norm)) + bias);
-  if (p.layer_inputs) show_inputs(transform, x, {}, p);
-  show_input(table, norm.value(s.activated, s.norm), x.tokens(), p);
-}
-
-template <element T, class Op>
-void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
-                                        pass<T> const& p) const {
-  const auto n = p.borrow(x.features(), x.tokens()), dz = p.borrow(x.features(), x.tokens());
-  const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
-             of_table = is_wanted(dtable);
-  run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
-      when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
-      when(to_norm, [&] { return dx = transposed(table) * dlogits; }),
-      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
-  if (!to_norm) return;
-  norm.backward(s.activated, s.norm, dx, destination<T>(*dz).only_if(to_transform), g.norm, p);
-  if (!to_transform) return;
-  run(p.ctx, *dz = *dz * derivative<Op>(s.z));
-  transform.backward(x, {}, *dz, destination<T>(dx).only_if(goes_on), g.transform, p);
-}
-
 /// Tokens of sequences, each seen in the light of all others (BERT: Devlin et al. 2019): token, learned
 /// position and optional segment embeddings with a norm, and post-norm blocks with attention in both
-/// directions. A head makes a model of it: see encoder and sequence_classifier.
+/// directions. A factorised embedding has few features and, after its norm and dropout, a dense projection to
+/// `hidden` with bias (ALBERT: Lan et al. 2020, §3.1). A head makes a model of it: see encoder and
+/// sequence_classifier.
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::post>>
 struct encoder_body {
@@ -33951,15 +34010,17 @@ struct encoder_body {
   embedding<T> token_embedding, position_embedding, segment_embedding;
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
+  linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   stack<T, Layer> blocks;
 
   struct saved {
     std::vector<std::int32_t> positions, first_segment;
-    panel_matrix<T> summed, embedded, top;
+    panel_matrix<T> summed, embedded, projected, top;  // projected: if the embedding is factorised
     typename layer_norm<T>::saved embedding_norm;
     typename stack<T, Layer>::saved blocks;
     static void parts(auto& each, auto&... of) {
-      each("summed", of.summed...), each("embedded", of.embedded...), each("top", of.top...);
+      each("summed", of.summed...), each("embedded", of.embedded...);
+      each("projected", of.projected...), each("top", of.top...);
       each.apart("embedding_norm", of.embedding_norm...), each.apart("block", of.blocks...);
     }
   };
@@ -33968,11 +34029,14 @@ struct encoder_body {
   encoder_body() = default;
   /// Random patterns; values are zeros.
   encoder_body(transformer_config const& of, std::uint64_t seed)
-      : config(of), token_embedding(of.vocabulary, of.hidden) {
-    if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
-    segment_embedding = embedding<T>(config.segment_types, config.hidden);
-    embedding_norm = layer_norm<T>(config.hidden, bias_term::present, config.norms);
+      : config(of), token_embedding(of.vocabulary, of.embedding_features()) {
+    const std::int64_t features = config.embedding_features();
+    if (has_positions()) position_embedding = embedding<T>(config.context, features);
+    segment_embedding = embedding<T>(config.segment_types, features);
+    embedding_norm = layer_norm<T>(features, bias_term::present, config.norms);
     embedding_dropout = {config.dropout, "embedding_dropout"};
+    if (config.is_factorised()) embedding_projection = {config.hidden, features};
+    blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(
           Layer::random(config, mask::bidirectional, seed, parameter_name("block").child(i)));
@@ -33987,6 +34051,8 @@ struct encoder_body {
       each.dense("segment_embedding", first.segment_embedding, others.segment_embedding...);
     each("embedding_norm", first.embedding_norm, others.embedding_norm...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
+    if (first.config.is_factorised())
+      each.dense("embedding_projection", first.embedding_projection, others.embedding_projection...);
     each("block", first.blocks, others.blocks...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
@@ -33995,17 +34061,22 @@ struct encoder_body {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t uses = 0, std::int64_t segments = 0) {
     of.check();
+    const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, uses))
-        .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(embedding<T>::size(of.segment_types, of.hidden), of.segment_types > 0)
-        .part(layer_norm<T>::size(of.hidden, bias_term::present, of.norms))
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(embedding<T>::size(of.vocabulary, features, uses))
+        .part(embedding<T>::size(of.context, features), of.positions == position_coding::learned)
+        .part(embedding<T>::size(of.segment_types, features), of.segment_types > 0)
+        .part(layer_norm<T>::size(features, bias_term::present, of.norms))
+        .part(linear<T, block_shape<granule>>::size(of.hidden, features, 1, bias_term::present),
+              of.is_factorised())
+        .part(model_size::of<T>().lends(features, 2))  // gradients of the embedding
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
         .keeps(unfilled(of))
         .lends(of.hidden, 2);  // gradients
   }
   static saved unfilled(transformer_config const& of) {
-    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
+    const panel_matrix<T> embedded(of.embedding_features(), 0), top(of.hidden, 0);
+    return {{}, {}, embedded, embedded, of.is_factorised() ? top : panel_matrix<T>(), top, {}, {}};
   }
 
   /// Computes s.top (hidden, tokens), the result for each token.
@@ -34018,6 +34089,14 @@ struct encoder_body {
   static std::span<std::int32_t const> segments_of(input const& in, saved const& s) {
     return in.segments.empty() ? s.first_segment : in.segments;
   }
+  /// The input of the blocks.
+  panel_matrix<T> const& embedded(saved const& s) const {
+    return config.is_factorised() ? s.projected : s.embedded;
+  }
+  /// Of the tables, from the gradient dx by the result of the embedding, as the norm and dropout leave it.
+  ///   room   is overwritten, as dx is
+  void embedding_backward(input const& in, saved const& s, panel_matrix<T>& dx, panel_matrix<T>& room,
+                          gradients& g, pass<T> const& p) const;
 };
 
 template <element T, class Block, class Layer>
@@ -34033,23 +34112,38 @@ void encoder_body<T, Block, Layer>::encode(input const& in, saved& s, pass<T> co
   }
   embedding_norm.forward(s.summed, s.embedded, s.embedding_norm, p);
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
-  blocks.forward(s.embedded, s.top, s.blocks, p);
+  if (typename decltype(embedding_projection)::saved none; config.is_factorised())
+    embedding_projection.forward(s.embedded, s.projected, none, p);
+  blocks.forward(embedded(s), s.top, s.blocks, p);
 }
 
 template <element T, class Block, class Layer>
 void encoder_body<T, Block, Layer>::encode_backward(input const& in, saved const& s, panel_matrix<T>& dtop,
                                                     gradients& g, pass<T> const& p) const {
   const auto dx = p.borrow(config.hidden);
+  const bool to_embedding = any_wanted(g.token_embedding) || any_wanted(g.position_embedding) ||
+                            any_wanted(g.segment_embedding) || any_wanted(g.embedding_norm),
+             to_projection = to_embedding || any_wanted(g.embedding_projection);
+  blocks.backward(embedded(s), s.blocks, dtop, destination<T>(*dx).only_if(to_projection), g.blocks, p);
+  if (!to_projection) return;
+  if (!config.is_factorised()) return embedding_backward(in, s, *dx, dtop, g, p);
+  const auto dembedded = p.borrow(config.embedding), room = p.borrow(config.embedding);
+  embedding_projection.backward(s.embedded, {}, *dx, destination<T>(*dembedded).only_if(to_embedding),
+                                g.embedding_projection, p);
+  if (to_embedding) embedding_backward(in, s, *dembedded, *room, g, p);
+}
+
+template <element T, class Block, class Layer>
+void encoder_body<T, Block, Layer>::embedding_backward(input const& in, saved const& s, panel_matrix<T>& dx,
+                                                       panel_matrix<T>& room, gradients& g,
+                                                       pass<T> const& p) const {
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
-             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding),
-             to_embedding = of_table || of_positions || of_segments,
-             to_norm = to_embedding || any_wanted(g.embedding_norm);
-  blocks.backward(s.embedded, s.blocks, dtop, destination<T>(*dx).only_if(to_norm), g.blocks, p);
-  if (!to_norm) return;
-  panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, dtop, p);
-  panel_matrix<T>& dsummed = &dembedded == &*dx ? dtop : *dx;
+             of_segments = config.segment_types > 0 && any_wanted(g.segment_embedding);
+  panel_matrix<T> const& dembedded = embedding_dropout.gradient(dx, room, p);
+  panel_matrix<T>& dsummed = &dembedded == &dx ? room : dx;
   embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
-                          destination<T>(dsummed).only_if(to_embedding), g.embedding_norm, p);
+                          destination<T>(dsummed).only_if(of_table || of_positions || of_segments),
+                          g.embedding_norm, p);
   run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
       when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
   if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
@@ -34086,7 +34180,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
   /// configuration makes no sense.
   explicit encoder(transformer_config const& of, std::uint64_t seed) : body(checked(of), seed) {
-    head = masked_token_head<T, Op>(config.vocabulary, config.hidden, config.norms);
+    head = masked_token_head<T, Op>(config);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
     initialise_transformer(*this, config, seed, distribution::truncated_normal);
@@ -34101,7 +34195,7 @@ struct encoder : encoder_body<T, Block, Layer> {
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
     return body::size(of, 1, segments)
-        .part(masked_token_head<T, Op>::size(of.vocabulary, of.hidden, of.norms))
+        .part(masked_token_head<T, Op>::size(of))
         .part(cross_entropy<T>::size(of.vocabulary))
         .part(sequence_head<T>::size(of.hidden, 2), of.next_sentence)
         .checked();
@@ -34211,7 +34305,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
-/// table.
+/// table. A factorised embedding has dense projections without bias: of a token's vector to `hidden`, before
+/// that of its position is added, and of the final norm's value back, before the table (Lan et al. 2020,
+/// §3.1; as in OPT: Zhang et al. 2022).
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   static_assert((require_element<Layer, T>(), true));
@@ -34221,17 +34317,21 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
 
   transformer_config config;
   embedding<T> token_embedding, position_embedding;
+  linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
   layer_norm<T> final_norm;
+  linear<T, block_shape<granule>> output_projection;  // so is this one
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> embedded, top;
+    panel_matrix<T> unprojected, projected;  // if the embedding is factorised: of the table, and for it
     typename stack<T, Layer>::saved blocks;
     typename layer_norm<T>::saved final_norm;
     static void parts(auto& each, auto&... of) {
       each("embedded", of.embedded...), each("top", of.top...);
+      each("unprojected", of.unprojected...), each.apart("projected", of.projected...);
       each.apart("block", of.blocks...), each.apart("final_norm", of.final_norm...);
       token_prediction<T>::saved::parts(each, of...);
     }
@@ -34243,9 +34343,14 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   /// configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.hidden);
+    token_embedding = embedding<T>(config.vocabulary, config.embedding_features());
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
+    if (config.is_factorised()) {
+      embedding_projection = {config.hidden, config.embedding, bias_term::absent};
+      output_projection = {config.embedding, config.hidden, bias_term::absent};
+    }
     embedding_dropout = {config.dropout, "embedding_dropout"};
+    blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
@@ -34257,9 +34362,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     each.dense("token_embedding", first.token_embedding, others.token_embedding...);
     if (first.has_positions())
       each.dense("position_embedding", first.position_embedding, others.position_embedding...);
+    if (first.config.is_factorised())
+      each.dense("embedding_projection", first.embedding_projection, others.embedding_projection...);
     each("embedding_dropout", first.embedding_dropout, others.embedding_dropout...);
     each("block", first.blocks, others.blocks...);
     each("final_norm", first.final_norm, others.final_norm...);
+    if (first.config.is_factorised())
+      each.dense("output_projection", first.output_projection, others.output_projection...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
   /// Throws option_error if the configuration makes no sense.
@@ -34270,18 +34379,24 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
       throw option_error(message("[gpt] segment_types is ", of.segment_types,
                                  ": a decoder has no segment embeddings, make it 0"));
     if (of.next_sentence) throw option_error("[gpt] next_sentence: a decoder predicts tokens alone");
+    using projection = linear<T, block_shape<granule>>;
+    const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, of.hidden, 1))
+        .part(embedding<T>::size(of.vocabulary, features, 1))
+        .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
+        .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
-        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments))
+        .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
         .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
-        .lends(of.hidden, 2)  // their gradients
+        .keeps(panel_matrix<T>(of.embedding, 0))  // projected
+        .lends(of.hidden, 2)                      // their gradients
+        .part(model_size::of<T>().lends(of.embedding))
         .checked();
   }
   static saved unfilled(transformer_config const& of) {
-    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {}, {}};
+    return {{}, {}, {of.hidden, 0}, {of.hidden, 0}, {of.embedding, 0}, {}, {}, {}};
   }
 
   /// The sum of -log p(target) over the tokens whose target is not `ignored`, divided by `count`: the sum
@@ -34318,14 +34433,26 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
                                     pass<T> const& p) const {
   const auto dtop = p.borrow(config.hidden), dx = p.borrow(config.hidden);
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
-             to_embedding = of_table || of_positions, to_blocks = to_embedding || any_wanted(g.blocks),
-             to_norm = to_blocks || any_wanted(g.final_norm);
+             to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
+             to_blocks = to_embedding || any_wanted(g.blocks),
+             to_norm = to_blocks || any_wanted(g.final_norm), of_output = any_wanted(g.output_projection);
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
-    run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
-        when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
-        when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    if (config.is_factorised()) {
+      const auto dprojected = p.borrow(config.embedding, x.tokens());
+      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm || of_output,
+               [&] { return *dprojected = transposed(token_embedding.table) * s.logits; }),
+          when(of_table,
+               [&] { return g.token_embedding.table += sampled(s.logits * transposed(s.projected)); }));
+      output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
+                                 g.output_projection, p);
+    } else {
+      run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
+          when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+    }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
   };
@@ -34334,8 +34461,15 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   blocks.backward(s.embedded, s.blocks, *dtop, destination<T>(*dx).only_if(to_embedding), g.blocks, p);
   if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
-  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dembedded, ids); }),
-      when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
+  const auto to_tables = [&](panel_matrix<T> const& dtoken) {
+    run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dtoken, ids); }),
+        when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
+  };
+  if (!config.is_factorised()) return to_tables(dembedded);
+  const auto dtoken = p.borrow(config.embedding);
+  embedding_projection.backward(s.unprojected, {}, dembedded, destination<T>(*dtoken).only_if(of_table),
+                                g.embedding_projection, p);
+  to_tables(*dtoken);
 }
 
 template <element T, class Block, class Layer>
@@ -34351,8 +34485,11 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved& s, pass<T> const& p) const {
   list_positions(p.sequences, config.context, s.positions);
   fit(s, unfilled(config), p.tokens());
-  run(p.ctx, gather_rows(s.embedded, token_embedding.table, ids),
+  panel_matrix<T>& gathered = config.is_factorised() ? s.unprojected : s.embedded;
+  run(p.ctx, gather_rows(gathered, token_embedding.table, ids),
+      when(config.is_factorised(), [&] { return s.embedded = embedding_projection.value(gathered); }),
       when(has_positions(), [&] { return add_rows(s.embedded, position_embedding.table, s.positions); }));
+  if (config.is_factorised() && p.layer_inputs) show_inputs(embedding_projection, gathered, {}, p);
   if (embedding_dropout.drops(p)) run(p.ctx, s.embedded = embedding_dropout.masked(s.embedded, p));
   blocks.forward(s.embedded, s.top, s.blocks, p);
 }
@@ -34361,6 +34498,15 @@ template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
   fit(s.final_norm, {}, top.tokens());
+  if (config.is_factorised()) {
+    fit(s.projected, config.embedding, top.tokens());
+    run(p.ctx, final_norm.prepare(top, s.final_norm, p),
+        s.projected = output_projection.value(final_norm.value(top, s.final_norm)),
+        logits = token_embedding.table * s.projected);
+    show_input(output_projection.weight, final_norm.value(top, s.final_norm), top.tokens(), p);
+    if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, s.projected);
+    return;
+  }
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
       logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
   show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);
@@ -34997,7 +35143,7 @@ inline transformer_config gpt2_config(std::string const& name) {
 /// FLOPs of a training step for one sequence of `tokens` tokens in the blocks of a transformer, embeddings
 /// and head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
 inline double training_flops(transformer_config const& of, std::int64_t tokens) {
-  const double t = double(tokens), h = double(of.hidden), l = double(of.layers);
+  const double t = double(tokens), h = double(of.hidden), l = double(of.depth());
   const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
   return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
@@ -40775,8 +40921,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 ///
 /// In a step of several micro-batches only the last is watched: the norm of a sum is not the sum of norms, so
 /// the summed gradient would have to be stored dense, and for blocks of one element a norm for each block
-/// takes equal memory. For this reason, too, only the last product counts of a weight that a backward uses
-/// more than once.
+/// takes equal memory. It is stored, in doubles, of weights that a stack uses several times in a forward.
 ///
 /// For an averaging_policy the scores are moving averages over the steps that it names, a number for each
 /// block of the grid, stored or not; each of these steps costs a dense product. The averages are part of a
@@ -40813,6 +40958,9 @@ template <class Policy> class growth_candidates {
                         kept_ ? policy.count(stored, done) : growth(policy, stored, done),
                         average,
                         weight.is_zero(),
+                        model[i].uses,
+                        0,
+                        {},
                         false,
                         {}});
     }
@@ -40838,12 +40986,11 @@ template <class Policy> class growth_candidates {
       const auto here = std::find_if(found_.begin(), found_.end(),
                                      [&](matrix const& each) { return each.parameter == parameter; });
       if (!watching() || here == found_.end()) return;
-      here->seen = true;
       if (here->average) return average(ctx, *here, dy, x);
       greatest_scores best(here->count);
-      for_each_absent_gradient(
-          ctx, here->stored, here->block_rows, here->block_cols, dy, x,
-          [&](std::int64_t number, auto gradient) { best.offer(policy_->growth_score(gradient), number); });
+      for_each_summed_gradient(ctx, *here, here->stored, dy, x, [&](std::int64_t number, auto gradient) {
+        best.offer(policy_->growth_score(gradient), number);
+      });
       here->numbers = best.numbers();
     }
   }
@@ -40899,9 +41046,33 @@ template <class Policy> class growth_candidates {
     std::int64_t count;           // of blocks that grow, or that an averaging policy prunes
     std::vector<float>* average;  // of each block, row by row, for an averaging policy
     bool of_zeros;                // in the backward
+    int uses, products;           // of the weight in a forward, and how many the backward has seen
+    std::vector<double> sums;     // of the gradients of several uses
     bool seen;
     std::vector<std::int64_t> numbers;
   };
+
+  /// Calls visit(number, gradient) for each block that is not `stored`, if this is the last product of a
+  /// weight, with the sum over all of them.
+  template <element T, class Visit>
+  void for_each_summed_gradient(context& ctx, matrix& here, pattern const& stored, panel_matrix<T> const& dy,
+                                panel_matrix<T> const& x, Visit&& visit) const {
+    const std::size_t elements = std::size_t(here.block_rows) * std::size_t(here.block_cols),
+                      absent = std::size_t(stored.block_rows()) * std::size_t(stored.block_cols()) -
+                               std::size_t(stored.blocks());
+    if (here.uses > 1 && here.products == 0) here.sums.assign(absent * elements, 0.0);
+    here.seen = ++here.products == here.uses;
+    std::vector<accumulator_t<T>> summed(elements);
+    const auto add = [&](std::int64_t number, auto gradient) {
+      if (here.uses == 1) return visit(number, gradient);
+      double* const sums = here.sums.data() + std::size_t(number) * elements;
+      for (std::size_t i = 0; i < elements; ++i)
+        summed[i] = static_cast<accumulator_t<T>>(sums[i] += static_cast<double>(gradient[i]));
+      if (here.seen) visit(number, std::span<accumulator_t<T> const>(summed));
+    };
+    for_each_absent_gradient(ctx, stored, here.block_rows, here.block_cols, dy, x, add);
+    if (here.seen) here.products = 0, here.sums = {};
+  }
 
   template <element T>
   void average(context& ctx, matrix& here, panel_matrix<T> const& dy, panel_matrix<T> const& x) const {
@@ -40909,12 +41080,11 @@ template <class Policy> class growth_candidates {
         here.stored.block_rows(), here.stored.block_cols(),
         std::vector<std::int32_t>(static_cast<std::size_t>(here.stored.block_rows()) + 1), {});
     const auto kept = static_cast<float>(*kept_);
-    for_each_absent_gradient(ctx, none, here.block_rows, here.block_cols, dy, x,
-                             [&](std::int64_t number, auto gradient) {
-                               const auto score = static_cast<float>(policy_->growth_score(gradient));
-                               float& mean = (*here.average)[static_cast<std::size_t>(number)];
-                               if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
-                             });
+    for_each_summed_gradient(ctx, here, none, dy, x, [&](std::int64_t number, auto gradient) {
+      const auto score = static_cast<float>(policy_->growth_score(gradient));
+      float& mean = (*here.average)[static_cast<std::size_t>(number)];
+      if (std::isfinite(score)) mean = kept * mean + (1 - kept) * score;
+    });
   }
 
   /// Shares the blocks that grow out among the matrices, and finds the candidates of each.
@@ -46037,8 +46207,9 @@ struct pretrained_folder {
 /// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
 /// needed. Weights that are multiplied in 8 bits here are not rounded to them.
 ///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
-/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, adapters that are
-/// not merged. Throws io_error for a folder that cannot be written.
+/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, layers that are
+/// used several times, a factorised embedding, adapters that are not merged. Throws io_error for a folder
+/// that cannot be written.
 void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
 
 #ifdef TESSERA_BODY
@@ -46050,11 +46221,11 @@ class outgoing_hugging_face {
  public:
   explicit outgoing_hugging_face(any_layer const& model)
       : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
-    shape_.hidden = need("token_embedding").cols();
     shape_.vocabulary = need("token_embedding").rows();
     shape_.context = need("position_embedding").rows();
     shape_.layers = 0;
     while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
+    shape_.hidden = need("block.0.mlp.up.weight").cols();
     shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
     any_tensor const* const segments = tensors_.find("segment_embedding");
     if (is_bert_) shape_.segment_types = segments ? segments->rows() : 2;

@@ -41,7 +41,8 @@ bool has(std::string const& text, std::string const& part) { return text.find(pa
 TEST_CASE("experiments: each makes its runs, and a page of them") {
   for (const auto& [name, runs] :
        {std::pair("lenet", 14), std::pair("mnist_blocks", 4), std::pair("tickets", 1), std::pair("gpt", 2),
-        std::pair("bert", 2), std::pair("rates", 1), std::pair("interpolate", 4), std::pair("newborn", 1), std::pair("tuning", 2)}) {
+        std::pair("bert", 2), std::pair("rates", 1), std::pair("interpolate", 4), std::pair("newborn", 1),
+        std::pair("tuning", 2)}) {
     const scratch_folder here;
     const auto [code, text] = run_experiment(here, std::string(name) + " --quick");
     INFO(text);
