@@ -73,6 +73,7 @@
 #include <tessera/train/parameterisation.hpp>
 #include <tessera/train/peft.hpp>
 #include <tessera/train/peft_modules.hpp>
+#include <tessera/train/prompt_tokens.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/save_checkpoint.hpp>
 #include <tessera/train/save_pretrained.hpp>

@@ -89,8 +89,10 @@ TEST_CASE("finetune: options that do not go together are refused") {
   CHECK(refusal("--train a --validation b").empty());
   CHECK(refusal("--instructions a").empty());
   CHECK(refusal("--instructions a --method lora --rank 4 --target all --lora-plus 16").empty());
-  CHECK(refusal("") == "[--train] is missing: a file of texts to learn from, or --instructions");
-  CHECK(refusal("--train a --instructions b").find("[--instructions]") == 0);
+  CHECK(refusal("") == "[--train] is missing: texts and their classes, or --instructions, or --text");
+  CHECK(refusal("--train a --instructions b").find("are three tasks") != std::string::npos);
+  CHECK(refusal("--text a --validation b").find("[--validation]") == 0);
+  CHECK(refusal("--text a --prompt-tokens 4") == "[--prompt-tokens] is of --method prompt");
   CHECK(refusal("--train a --validation b --template brief").find("[--template]") == 0);
   CHECK(refusal("--instructions a --rank 4") == "[--rank] is of --method lora");
   CHECK(refusal("--instructions a --width 4") == "[--width] is of --method adapter");

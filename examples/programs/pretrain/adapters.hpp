@@ -11,6 +11,7 @@
 
 #include "../common/options.hpp"
 #include "model.hpp"
+#include "settings.hpp"
 
 // The adapters of a fine-tuned model: as options, and in its checkpoint.
 
@@ -43,6 +44,11 @@ inline std::string text_of(nn::lora_targets const& targets) {
 }
 
 inline tessera::io::json to_json(adapter_description const& of) {
+  if (of.method == "prompt")
+    return tessera::io::json::object{
+        {"method", of.method},
+        {"tokens", tessera::io::json::array(of.prompt.ids.begin(), of.prompt.ids.end())},
+        {"first", of.prompt.first}};
   if (of.method == "adapter") return tessera::io::json::object{{"method", of.method}, {"width", of.width}};
   return tessera::io::json::object{{"method", of.method},
                                    {"rank", of.settings.rank},
@@ -54,12 +60,17 @@ inline adapter_description read_adapters(tessera::io::json_place const& at) {
   adapter_description read{.method = at.at("method").as_string()};
   if (read.method == "adapter") {
     read.width = at.at("width").as_integer<int>();
+  } else if (read.method == "prompt") {
+    read.prompt.first = at.at("first").as_integer();
+    const auto tokens = at.at("tokens");
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      read.prompt.ids.push_back(tokens.at(i).as_integer<std::int32_t>());
   } else if (read.method == "lora") {
     read.settings = {at.at("rank").as_integer(), at.at("alpha").as_number(),
                      at.at("rank_stabilised").as_bool()};
     read.targets = targets_of(at.at("targets").as_string(), "checkpoint");
   } else {
-    at.at("method").fail("should be lora or adapter");
+    at.at("method").fail("should be lora, adapter or prompt");
   }
   return read;
 }
@@ -74,6 +85,15 @@ inline adapter_description read_peft_into(train::any_model& model, model_descrip
   add_adapters(what, model, its);
   train::load_peft(folder, layer);
   return its;
+}
+
+/// The tokens of a sequence besides a prompt. Throws option_error if there is no room for eight.
+inline int room_beside(train::prompt_tokens const& prompt, settings const& asked) {
+  const std::int64_t room = std::max(asked.positions, asked.context) - prompt.size();
+  if (room < 8)
+    refuse("--prompt-tokens", tessera::message(prompt.size(), " leave ", std::max<std::int64_t>(room, 0),
+                                               " of the model's positions to the texts; 8 is the least"));
+  return int(std::min<std::int64_t>(asked.context, room));
 }
 
 }  // namespace pretrain

@@ -37,10 +37,11 @@ int command(string_list const& arguments) {
   std::vector<token> inputs = words->encode(s.text);
   inputs.insert(inputs.begin(), words->classification());
   inputs.push_back(words->separator());
-  if (std::ssize(inputs) > trained.origin.asked.context)
+  const std::size_t most =
+      trained.network.context > 0 ? trained.network.context : std::size_t(trained.origin.asked.context);
+  if (inputs.size() > most)
     refuse("--text",
-           tessera::message("has ", inputs.size(), " tokens with [CLS] and [SEP]; this model takes ",
-                            trained.origin.asked.context));
+           tessera::message("has ", inputs.size(), " tokens with [CLS] and [SEP]; this model takes ", most));
   bool is_masked = false;
   for (std::size_t at = 0; at < inputs.size(); ++at) {
     if (inputs[at] != words->mask()) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Teaches a pre-trained model a task: a BERT to tell classes of texts apart, a GPT to follow instructions.
+// Teaches a pre-trained model a task: a BERT to tell classes of texts apart, a GPT to follow instructions,
+// and both another text.
 
 #include <algorithm>
 #include <chrono>
@@ -50,6 +51,8 @@ struct base_model {
   run_origin origin;
   run_record record;
   model_description what;
+  train::prompt_tokens prompt;  // of --method prompt
+  int context;                  // tokens of a sequence besides them
 };
 
 /// Opens a checkpoint. Throws option_error if the model cannot learn the task.
@@ -81,16 +84,25 @@ base_model read_base(finetune_settings const& s) {
   model_description what = description_of(origin, record.variant, folder);
   what.seed = s.seed;
   what.method = s.method;
-  return {std::move(folder), std::move(from), std::move(origin), std::move(record), std::move(what)};
+  train::prompt_tokens prompt;  // behind the [CLS] of a BERT
+  if (s.method == "prompt")
+    prompt = train::prompt_tokens::sampled(s.prompt_tokens, origin.symbols.size(), is_bert, s.seed);
+  const int context = room_beside(prompt, origin.asked);
+  return {std::move(folder), std::move(from), std::move(origin), std::move(record), std::move(what),
+          std::move(prompt), context};
 }
 
 /// Gives a model the adapters that are asked for; of --method full, none.
 std::optional<adapter_description> adapt(finetune_settings const& s, base_model const& base,
                                          train::any_model& learner) {
   if (s.method == "full") return {};
+  if (s.method == "prompt") return adapter_description{.method = s.method, .prompt = base.prompt};
   if (!s.adapters.empty()) return read_peft_into(learner, base.what, s.adapters);
-  const adapter_description asked{
-      s.method, {s.rank, s.alpha, s.rank_stabilised}, targets_of(s.target, "--target"), s.width, s.seed};
+  const adapter_description asked{.method = s.method,
+                                  .settings = {s.rank, s.alpha, s.rank_stabilised},
+                                  .targets = targets_of(s.target, "--target"),
+                                  .width = s.width,
+                                  .seed = s.seed};
   add_adapters(base.what, learner, asked);
   return asked;
 }
@@ -98,8 +110,10 @@ std::optional<adapter_description> adapt(finetune_settings const& s, base_model 
 /// Freezes all but the adapters, the norms of layers with nn::adapter, and the layers that are new.
 std::vector<train::parameter_group> groups_of(finetune_settings const& s) {
   if (s.method == "full") return {};
-  std::vector<train::parameter_group> groups{{.names = "*.down.weight"},
-                                             {.names = "*.up.weight", .rate = s.lora_plus}};
+  std::vector<train::parameter_group> groups;
+  if (s.method == "lora")
+    groups = {{.names = "*.down.weight"}, {.names = "*.up.weight", .rate = s.lora_plus}};
+  if (s.method == "prompt") groups = {train::prompt_tokens::groups().front()};
   if (s.method == "adapter") groups = {{.names = "*.adapter.*"}, {.names = "block.*.norm*"}};
   if (!s.train.empty()) groups.push_back({.names = "pooler.*"}), groups.push_back({.names = "classifier.*"});
   groups.push_back({.names = "*", .rate = 0});
@@ -135,15 +149,28 @@ std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed, std::ui
   return order;
 }
 
-/// Calls show(batch) with all examples of a task, `at_once` at a time, in an order.
+/// Calls show(batch) with all examples of a task, `at_once` at a time, in an order, each with the prompt.
 template <class Task, class Show>
-void show_all(Task const& task, std::vector<std::size_t> const& order, std::size_t at_once, Show&& show) {
+void show_all(Task const& task, std::vector<std::size_t> const& order, std::size_t at_once,
+              train::prompt_tokens const& prompt, Show&& show) {
   for (std::size_t first = 0; first < order.size(); first += at_once) {
     batch shown;
     for (std::size_t i = first; i < std::min(order.size(), first + at_once); ++i) task.add(order[i], shown);
+    prompt.insert(shown);
     show(shown);
   }
 }
+
+/// The windows of a text, of which a model predicts what it was trained to.
+class plain_text {
+ public:
+  explicit plain_text(window_text windows) : windows_(std::move(windows)) {}
+  std::size_t size() const { return windows_.windows(); }
+  void add(std::size_t i, batch& to) const { windows_.add_window(i, to); }
+
+ private:
+  window_text windows_;
+};
 
 /// How well a model does a task.
 struct measure {
@@ -155,11 +182,11 @@ measure measured(labelled_text const& on, model& of, std::size_t at_once) {
   const double share = on.accuracy(of, at_once);
   return {"accuracy", share, "accuracy " + fixed(100 * share, 1) + " %"};
 }
-measure measured(instruction_text const& on, model& of, std::size_t at_once) {
+template <class Task> measure measured(Task const& on, model& of, std::size_t at_once) {
   train::token_loss all;
   std::vector<std::size_t> order(on.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  show_all(on, order, at_once,
+  show_all(on, order, at_once, of.prompt,
            [&](batch const& shown) { all += train::evaluate(of.ctx, *of.network, shown); });
   return {"validation_loss", all.mean(), "validation " + fixed(all.mean(), 3)};
 }
@@ -186,11 +213,13 @@ tessera::io::json teach(finetune_settings const& s, base_model const& base, mode
   for (int epoch = 0; epoch < s.epochs; ++epoch) {
     train::token_loss all;
     const auto order = shuffled(training.size(), s.seed, static_cast<std::uint64_t>(epoch));
-    show_all(training, order, size, [&](batch const& shown) {
+    show_all(training, order, size, learner.prompt, [&](batch const& shown) {
       const auto begin = clock::now();
       const double rate = rates.rate(step++);
       const train::step_report report = train::train_step(learner.ctx, t, {rate, 1}, [&](int) {
-        return train::learn(learner.ctx, *learner.network, t, shown, s.seed);
+        const train::token_loss loss = train::learn(learner.ctx, *learner.network, t, shown, s.seed);
+        if (learner.prompt.size() > 0) learner.prompt.freeze_other_positions(t.gradients);
+        return loss;
       });
       spent += clock::now() - begin;
       all += {report.loss * double(shown.counted()), shown.counted()};
@@ -237,7 +266,7 @@ void note(std::size_t count, std::string const& what) {
 
 void learn_classes(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
   auto const& words = *base.origin.symbols.words();
-  const int context = base.origin.asked.context;
+  const int context = base.context;
   const std::vector<labelled_line> lines = read_labelled(s.train);
   const std::vector<std::string> classes = classes_of(lines);
   if (classes.size() < 2)
@@ -251,15 +280,39 @@ void learn_classes(finetune_settings const& s, base_model const& base, tessera::
        tessera::message("texts are longer than ", context, " tokens; their beginnings count"));
   model learner{
       make_classifier(base.what, s.random_weights ? nullptr : &base.from, static_cast<int>(classes.size())),
-      ctx};
+      ctx, base.prompt};
   const auto adapters = adapt(s, base, *learner.network);
   const tessera::io::json result = teach(s, base, learner, training, &validation);
   write(s, base, learner, adapters, result,
         {{"classes", tessera::io::json::array(classes.begin(), classes.end())}});
 }
 
+/// A model with the adapters that are asked for, trained on the examples of a task, and written.
+template <class Task>
+void learn(finetune_settings const& s, base_model const& base, tessera::context& ctx, Task const& training,
+           Task const* validation) {
+  model learner{make_model(base.what), ctx, base.prompt};
+  if (!s.random_weights) learner.load(base.from);
+  const auto adapters = adapt(s, base, *learner.network);
+  const tessera::io::json result = teach(s, base, learner, training, validation);
+  write(s, base, learner, adapters, result, {});
+}
+
+void learn_text(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
+  settings asked = base.origin.asked;
+  asked.text = s.text;
+  asked.context = base.context;
+  const token_text text = tokenize(corpus_of(asked), base.origin.symbols, asked.context, objective_of(asked),
+                                   asked.next_sentence ? 2 : 0);
+  const plain_text training(windows_of(asked, text.training, text.training_ends, text.symbols)),
+      validation(windows_of(asked, text.validation, text.validation_ends, text.symbols));
+  std::printf("text     %zu tokens to learn, %zu to validate\n", text.training.size(),
+              text.validation.size());
+  learn(s, base, ctx, training, &validation);
+}
+
 void learn_instructions(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
-  const int context = base.origin.asked.context;
+  const int context = base.context;
   const auto read = [&](std::string const& path) {
     return instruction_text(path, base.origin.symbols, context, s.form);
   };
@@ -275,19 +328,15 @@ void learn_instructions(finetune_settings const& s, base_model const& base, tess
        tessera::message("examples are left out: their prompts fill the ", context, " tokens of the context"));
   note(both(&instruction_text::cut),
        tessera::message("responses are longer than the context has room; their beginnings count"));
-  model learner{make_model(base.what), ctx};
-  if (!s.random_weights) learner.load(base.from);
-  const auto adapters = adapt(s, base, *learner.network);
-  const tessera::io::json result = teach(s, base, learner, training, validation ? &*validation : nullptr);
-  write(s, base, learner, adapters, result, {});
+  learn(s, base, ctx, training, validation ? &*validation : nullptr);
 }
 
 int command(string_list const& arguments) {
   const finetune_settings s = new_finetune_settings(arguments);
   if (s.help) {
     std::printf(
-        "finetune: teaches a pre-trained BERT to tell classes of texts apart, or a GPT to follow "
-        "instructions\n%s",
+        "finetune: teaches a pre-trained BERT to tell classes of texts apart, a GPT to follow "
+        "instructions, and both another text\n%s",
         help_text(finetune_table()).c_str());
     return 0;
   }
@@ -298,10 +347,12 @@ int command(string_list const& arguments) {
   if (!s.out.empty()) require_room(s.out, double(size_of(base.what).weight_bytes()), "the weights need");
   std::printf("model    %s\n", tessera::io::printable(base.folder).c_str());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
-  if (s.train.empty())
+  if (!s.train.empty())
+    learn_classes(s, base, ctx);
+  else if (!s.instructions.empty())
     learn_instructions(s, base, ctx);
   else
-    learn_classes(s, base, ctx);
+    learn_text(s, base, ctx);
   return 0;
 }
 

@@ -89,6 +89,7 @@ class labelled_text {
     for (std::size_t first = 0; first < size(); first += at_once) {
       batch shown;
       for (std::size_t i = first; i < std::min(size(), first + at_once); ++i) add(i, shown);
+      of.prompt.insert(shown);
       const std::vector<float> logits = of.network->sequence_logits(shown, {of.ctx, nn::purpose::evaluation});
       const std::size_t classes = logits.size() / shown.labels.size();
       for (std::size_t i = 0; i < shown.labels.size(); ++i) {

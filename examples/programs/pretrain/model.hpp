@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -21,6 +23,7 @@
 #include <tessera/train/any_model.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/masters.hpp>
+#include <tessera/train/prompt_tokens.hpp>
 #include <tessera/train/schedules.hpp>
 
 #include "windows.hpp"
@@ -41,7 +44,8 @@ struct model_description {
   int block = 16;    ///< rows and columns of a block
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
-  /// "lora", "adapter": its weights are frozen, and can have adapters, of nn::lora or nn::adapter.
+  /// "full", "prompt": as pretrain has it. "lora", "adapter": its weights are frozen, and can have adapters,
+  /// of nn::lora or nn::adapter.
   std::string method = "full";
 };
 
@@ -50,7 +54,8 @@ struct adapter_description {
   std::string method = "lora";
   nn::lora_settings settings = {};  ///< of lora
   nn::lora_targets targets = {};
-  int width = 0;  ///< of adapter
+  int width = 0;                     ///< of adapter
+  train::prompt_tokens prompt = {};  ///< of prompt
   std::uint64_t seed = 1;
 };
 
@@ -68,6 +73,8 @@ struct chosen_decay {
 struct model {
   std::unique_ptr<train::any_model> network;
   tessera::context& ctx;
+  train::prompt_tokens prompt = {};  ///< in each sequence that it is shown
+  std::size_t context = 0;  ///< tokens of a sequence besides them; 0: without them, as many as it has
 
   /// Reads the weights and patterns of a checkpoint, of --optimizer schedule-free their average, and prints
   /// its notes. Throws io_error if it is not one of such a model.
@@ -88,10 +95,16 @@ struct model {
   }
   /// The logits of the model at a place of `inputs`, which are at most as many as the context.
   std::vector<float> logits(std::span<token const> inputs, std::size_t place) {
+    if (context > 0 && inputs.size() > context) {  // the newest ones
+      place -= std::min(place, inputs.size() - context);
+      inputs = inputs.last(context);
+    }
     batch alone;
     alone.lengths = {std::ssize(inputs)};
     alone.inputs.assign(inputs.begin(), inputs.end());
-    return network->token_logits(alone, static_cast<std::int64_t>(place), {ctx, nn::purpose::evaluation});
+    prompt.insert(alone);
+    return network->token_logits(alone, prompt.moved(static_cast<std::int64_t>(place)),
+                                 {ctx, nn::purpose::evaluation});
   }
 };
 

@@ -135,8 +135,9 @@ inline option_table<interpolation_settings> const& interpolation_table() {
 /// All that the program that fine-tunes can be told.
 struct finetune_settings {
   std::string checkpoint, train, validation, instructions, out, json;
+  string_list text;
   std::string form = "alpaca", method = "full", target = "q,v", adapters;
-  int epochs = 4, batch = 32, rank = 8, width = 64, threads = 0;
+  int epochs = 4, batch = 32, rank = 8, width = 64, prompt_tokens = 20, threads = 0;
   double lr = 0, weight_decay = 0.01, alpha = 16, lora_plus = 1;
   std::uint64_t seed = 1;
   bool rank_stabilised = false, random_weights = false, help = false;
@@ -155,6 +156,8 @@ inline option_table<finetune_settings> const& finetune_table() {
         {"template", &s::form, "alpaca|brief",
          "the words around an instruction: those of Stanford Alpaca (Taori et al. 2023), or their headings "
          "alone"},
+        {"text", &s::text, "FILE",
+         "by both: a text, or several, to go on with as pretrain does; its end measures"},
         {"validation", &s::validation, "FILE", "texts or instructions that measure, in the same form"},
         {"out", &s::out, "DIR", "where to write the weights; without, they are not kept"},
         {"json", &s::json, "FILE", "where to write losses, measures, memory and time"}}},
@@ -168,11 +171,13 @@ inline option_table<finetune_settings> const& finetune_table() {
          "begin with random weights of the same shape, to see what pre-training is worth"},
         {"seed", &s::seed, "[0, inf)", "decides all that is random"}}},
       {"Adapters",
-       {{"method", &s::method, "full|lora|adapter",
-         "train all weights, or freeze them and train the layers that are new, and adapters: of low rank "
-         "beside the weights (LoRA: Hu et al. 2022), or two small layers behind attention and MLP, and the "
-         "norms (Houlsby et al. 2019)"},
+       {{"method", &s::method, "full|lora|adapter|prompt",
+         "train all weights, or freeze them and train the layers that are new, and: adapters of low rank "
+         "beside the weights (LoRA: Hu et al. 2022); two small layers behind attention and MLP, and the "
+         "norms "
+         "(Houlsby et al. 2019); or the vectors of tokens before each text (Lester et al. 2021)"},
         {"width", &s::width, "[1, 1000000]", "features between the two layers of --method adapter"},
+        {"prompt-tokens", &s::prompt_tokens, "[1, 1000000]", "how many, of --method prompt"},
         {"rank", &s::rank, "[1, 1000000]", "of an adapter"},
         {"alpha", &s::alpha, "(0, inf)", "adapters are scaled by alpha / rank"},
         {"rank-stabilised", &s::rank_stabilised, "", "by alpha / sqrt(rank) (Kalajdzievski 2023)"},
@@ -249,18 +254,21 @@ inline finetune_settings new_finetune_settings(string_list const& arguments) {
   assign(finetune_table(), s, given);
   if (s.help) return s;
   require_checkpoint(s.checkpoint);
-  if (!s.instructions.empty() && !s.train.empty())
-    refuse("--instructions", "are for a GPT, and --train for a BERT; leave one out");
-  if (s.instructions.empty()) {
-    require_said("train", s.train, "a file of texts to learn from, or --instructions");
-    require_said("validation", s.validation, "a file of texts that measure");
-    if (is_said(given, "template")) refuse("--template", "is of --instructions, and there are none");
-  }
+  const int tasks = !s.train.empty() + !s.instructions.empty() + !s.text.empty();
+  if (tasks > 1) refuse("--train", "and --instructions and --text are three tasks; say one");
+  if (tasks == 0) refuse("--train", "is missing: texts and their classes, or --instructions, or --text");
+  if (!s.train.empty()) require_said("validation", s.validation, "a file of texts that measure");
+  if (!s.text.empty() && is_said(given, "validation"))
+    refuse("--validation", "is not of --text, whose end measures");
+  if (s.instructions.empty() && is_said(given, "template"))
+    refuse("--template", "is of --instructions, and there are none");
   for (char const* const name : {"rank", "alpha", "rank-stabilised", "target", "adapters", "lora-plus"})
     if (s.method != "lora" && is_said(given, name)) refuse("--" + std::string(name), "is of --method lora");
   for (char const* const name : {"rank", "alpha", "rank-stabilised", "target"})
     if (!s.adapters.empty() && is_said(given, name))
       refuse("--" + std::string(name), "is said by the files of --adapters");
+  if (s.method != "prompt" && is_said(given, "prompt-tokens"))
+    refuse("--prompt-tokens", "is of --method prompt");
   if (s.method != "adapter" && is_said(given, "width")) refuse("--width", "is of --method adapter");
   if (s.random_weights && s.method != "full")
     refuse("--random-weights", "with --method " + s.method + " would freeze them; leave one out");

@@ -81,7 +81,12 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
   read.made_of.method = read.adapters ? read.adapters->method : adapters.empty() ? "full" : "lora";
   read.network.network = make_model(read.made_of);
-  if (read.adapters) add_adapters(read.made_of, *read.network.network, *read.adapters);
+  if (read.adapters && read.adapters->method == "prompt") {
+    read.network.prompt = read.adapters->prompt;
+    read.network.context = std::size_t(room_beside(read.network.prompt, read.origin.asked));
+  } else if (read.adapters) {
+    add_adapters(read.made_of, *read.network.network, *read.adapters);
+  }
   read.network.load(from);
   const bool always = read.origin.asked.optimizer == "schedule-free";  // loaded
   if (weights == "average" && !always) {
