@@ -46170,6 +46170,107 @@ template <class Model> Model pretrained(std::string const& folder, pretrained_se
 }}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
+// ---- tessera/train/prompt_tokens.hpp
+#ifndef TESSERA_SINGLE_TRAIN_PROMPT_TOKENS
+#define TESSERA_SINGLE_TRAIN_PROMPT_TOKENS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Prompt tuning (Lester et al. 2021, arXiv 2104.08691): each sequence gets `ids.size()` more tokens, always
+/// at the same positions; their vectors are trained, and all weights are frozen. A vector is the sum of the
+/// row of a token of the vocabulary, with which it begins (§3.2), and the row of its position, which is what
+/// is trained. So a model has it without another parameter; it must have learned positions, and room for as
+/// many more. Tokens behind them move to later positions.
+///
+///   train::training t(model, train::adamw{});
+///   t.group_parameters(prompt.groups());
+///   train::train_step(ctx, t, {rate}, [&](int) {
+///     const auto loss = train::learn(ctx, model, t, batch);   // a batch that `insert` was called for
+///     prompt.freeze_other_positions(t.gradients);
+///     return loss;
+///   });
+struct prompt_tokens {
+  std::vector<std::int32_t> ids;  // where the vectors begin
+  std::int64_t first = 0;         // position of the first one; 1 behind the [CLS] of BERT
+
+  std::int64_t size() const { return std::ssize(ids); }
+  /// Of random tokens of a vocabulary.
+  static prompt_tokens sampled(std::int64_t count, std::int64_t vocabulary, std::int64_t first,
+                               std::uint64_t seed);
+  /// Of the token at `place` of a sequence without them.
+  std::int64_t moved(std::int64_t place) const { return place < first ? place : place + size(); }
+
+  /// Puts them into each sequence of a batch: they have no targets, and the segment of the token before them.
+  /// Throws shape_error for a sequence that is too short to have a token at `first`.
+  void insert(token_batch& into) const;
+
+  /// Of a training: the table of positions alone is trained, and does not decay.
+  static std::vector<parameter_group> groups() {
+    return {{.names = "position_embedding", .decay = 0}, {.names = "*", .rate = 0}};
+  }
+  /// Sets the gradients of all other positions to zero. An optimizer that moves nothing without a gradient,
+  /// such as adamw, then keeps their bits. Throws option_error for a model without learned positions, or with
+  /// fewer.
+  void freeze_other_positions(nn::mutable_parameter_list gradients) const;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY prompt_tokens prompt_tokens::sampled(std::int64_t count, std::int64_t vocabulary,
+                                                               std::int64_t first, std::uint64_t seed) {
+  const random_stream random(seed, random_purpose::initial_values, "prompt_tokens");
+  prompt_tokens made{{}, first};
+  for (std::int64_t i = 0; i < count; ++i)
+    made.ids.push_back(
+        static_cast<std::int32_t>(random.below(std::uint64_t(i), static_cast<std::uint64_t>(vocabulary))));
+  return made;
+}
+
+TESSERA_COLD TESSERA_BODY void prompt_tokens::insert(token_batch& into) const {
+  std::int64_t at = first;
+  for (std::int64_t& length : into.lengths) {
+    if (length < first || (first > 0 && length == 0))
+      throw shape_error(message("[prompt_tokens] a sequence of ", length,
+                                " tokens has no place for more at position ", first));
+    into.inputs.insert(into.inputs.begin() + at, ids.begin(), ids.end());
+    if (!into.targets.empty()) into.targets.insert(into.targets.begin() + at, ids.size(), nn::ignored);
+    if (!into.segments.empty()) {
+      const std::int32_t segment = first > 0 ? into.segments[std::size_t(at - 1)] : 0;
+      into.segments.insert(into.segments.begin() + at, ids.size(), segment);
+    }
+    length += size();
+    at += length;
+  }
+}
+
+TESSERA_COLD TESSERA_BODY void prompt_tokens::freeze_other_positions(
+    nn::mutable_parameter_list gradients) const {
+  const std::vector<std::string> names = gradients.names();
+  const std::size_t i = std::size_t(std::ranges::find(names, "position_embedding") - names.begin());
+  if (i == names.size() || !nn::is_wanted(gradients[i].tensor))
+    throw option_error("[prompt_tokens] there is no gradient of learned positions");
+  any_tensor& table = gradients[i].tensor;
+  const std::int64_t end = first + size();
+  if (table.rows() < end)
+    throw option_error(message("[prompt_tokens] the last one is at position ", end - 1,
+                               ", but the model has ", table.rows()));
+  const std::size_t bytes = table.element().bytes;
+  for_each_value(table, table.data(), bytes, [&](std::byte* value, std::int64_t row, std::int64_t) {
+    if (row < first || row >= end) std::fill_n(value, bytes, std::byte());
+  });
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
 // ---- tessera/train/save_pretrained.hpp
 #ifndef TESSERA_SINGLE_TRAIN_SAVE_PRETRAINED
 #define TESSERA_SINGLE_TRAIN_SAVE_PRETRAINED
@@ -46201,11 +46302,12 @@ struct pretrained_folder {
   std::vector<added_file> files = {};   // tokenizer.json and others
 };
 
-/// Writes an nn::gpt or an nn::encoder as save_pretrained of transformers 5 does, for from_pretrained of
-/// GPT2LMHeadModel, BertForMaskedLM or, where the encoder predicts next sentences, BertForPreTraining. The
-/// folder gets config.json and model.safetensors, is new or has only files of these names, and appears as a
-/// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
-/// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+/// Writes an nn::gpt, nn::encoder or nn::sequence_classifier as save_pretrained of transformers 5 does, for
+/// from_pretrained of GPT2LMHeadModel, BertForMaskedLM, where the encoder predicts next sentences
+/// BertForPreTraining, and BertForSequenceClassification, whose classes `id2label` in the configuration
+/// names. The folder gets config.json and model.safetensors, is new or has only files of these names, and
+/// appears as a whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the
+/// dense model is needed. Weights that are multiplied in 8 bits here are not rounded to them.
 ///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
 /// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, layers that are
 /// used several times, a factorised embedding, adapters that are not merged. Throws io_error for a folder
@@ -46220,7 +46322,11 @@ namespace detail {
 class outgoing_hugging_face {
  public:
   explicit outgoing_hugging_face(any_layer const& model)
-      : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
+      : list_(model),
+        tensors_(list_),
+        settings_(model),
+        is_classifier_(tensors_.find("classifier.weight") != nullptr),
+        is_bert_(is_classifier_ || tensors_.find("head.bias") != nullptr) {
     shape_.vocabulary = need("token_embedding").rows();
     shape_.context = need("position_embedding").rows();
     shape_.layers = 0;
@@ -46233,7 +46339,10 @@ class outgoing_hugging_face {
     settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
       take(name.text(), std::string(name.last()), each);
     });
-    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) { add(each); });
+    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) {
+      if (!is_classifier_ || !each.ours.starts_with("head.")) add(each);
+    });
+    if (is_classifier_) add_classifier();
     refuse_others();
   }
 
@@ -46266,7 +46375,10 @@ class outgoing_hugging_face {
  private:
   hugging_face_model family() const { return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2; }
   char const* class_name() const {
-    return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
+    return !is_bert_              ? "GPT2LMHeadModel"
+           : is_classifier_       ? "BertForSequenceClassification"
+           : shape_.next_sentence ? "BertForPreTraining"
+                                  : "BertForMaskedLM";
   }
   char const* dtype() const {
     const std::string_view name = need("token_embedding").element().name;
@@ -46318,6 +46430,15 @@ class outgoing_hugging_face {
     }
   }
 
+  void add_classifier() {
+    const std::int64_t classes = need("classifier.weight").rows();
+    const auto linear = [&](std::string const& ours, std::string const& theirs, std::int64_t rows) {
+      add({ours + ".weight", {theirs + ".weight"}, rows, shape_.hidden, io::orientation::as_it_is});
+      add({ours + ".bias", {theirs + ".bias"}, rows, 0, io::orientation::as_it_is});
+    };
+    linear("pooler", "bert.pooler.dense", shape_.hidden);
+    linear("classifier", "classifier", classes);
+  }
   void add(hugging_face_tensor const& each) {
     const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
     any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
@@ -46358,7 +46479,7 @@ class outgoing_hugging_face {
   nn::parameter_list list_;
   tensors_by_name tensors_;
   setting_list settings_;
-  bool is_bert_;
+  bool is_classifier_, is_bert_;
   nn::transformer_config shape_;
   std::int64_t heads_ = 0;
   double epsilon_ = 0, dropout_ = 0;

@@ -15,7 +15,8 @@ TABLES = {
     "fill_mask": ("pretrain/reader_settings.hpp", "filling_table"),
     "freeze": ("pretrain/reader_settings.hpp", "freezing_table"),
     "interpolate": ("pretrain/reader_settings.hpp", "interpolation_table"),
-    "finetune": ("pretrain/reader_settings.hpp", "finetune_table"), "mnist": ("mnist/settings.hpp", "table"),
+    "finetune": ("pretrain/reader_settings.hpp", "finetune_table"),
+    "classify": ("pretrain/reader_settings.hpp", "classifying_table"), "mnist": ("mnist/settings.hpp", "table"),
     "ipu": ("ipu/settings.hpp", "table"), "advise": ("advise/advise.cpp", "options"),
 }
 OPTION = r"(?<![\w([-])--([a-z][a-z-]*)(?![a-z-]*:)"  # a variable of CSS is --ink: or var(--ink)

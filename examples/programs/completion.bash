@@ -26,4 +26,4 @@ _tessera() {
   COMPREPLY=($(compgen -P "$option" -W "${words//|/ }" -- "$current"))
 }
 
-complete -o default -F _tessera ./dev {,tessera-}{pretrain,generate,fill_mask,freeze,interpolate,finetune,ipu,mnist,advise}
+complete -o default -F _tessera ./dev {,tessera-}{pretrain,generate,fill_mask,freeze,interpolate,finetune,classify,ipu,mnist,advise}

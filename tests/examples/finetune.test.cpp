@@ -278,7 +278,7 @@ TEST_CASE("finetune: adapters behind attention and MLP stay layers of their own"
   };
   refused(finetune + "--width 33", "[adapter] width is 33: it is from 1 to the 32 features of the layer");
   refused(FREEZE " --checkpoint " + here.in("tuned") + " --merge all --out " + here.in("x"),
-          "has adapters that are layers of their own");
+          "is of finetune --method adapter, which only --format tessera has");
 }
 
 TEST_CASE("finetune: a BERT learns classes by adapters") {
@@ -300,6 +300,55 @@ TEST_CASE("finetune: a BERT learns classes by adapters") {
   auto const& w = after.at("block.1.mlp.up.weight");
   CHECK(std::equal(w.bytes.begin(), w.bytes.end(), before.at("block.1.mlp.up.weight").bytes.begin()));
   CHECK(after.contains("block.0.attention.qkv.up.weight"));
+#ifdef CLASSIFY
+  const std::string classify = CLASSIFY " --checkpoint " + here.in("tuned");
+  CHECK(contains(shell(classify + " --text 'of 17 the square is here'"), "even 9"));
+  CHECK(contains(shell("echo 'the 17 is of the square' | " + classify), "odd 9"));
+  CHECK(shell(FREEZE " --checkpoint " + here.in("tuned") + " --merge all --format hf --out " + here.in("hf"))
+            .code == 0);
+  CHECK(contents(here.in("hf/config.json")).find("BertForSequenceClassification") != std::string::npos);
+  CHECK(contents(here.in("hf/config.json")).find("\"odd\": 1") != std::string::npos);
+  const tessera::io::safetensors_file written(here.in("hf/model.safetensors"));
+  CHECK(written.at("classifier.weight").shape == std::vector<std::int64_t>{2, 32});
+  CHECK(written.contains("bert.pooler.dense.bias"));
+  const outcome refused = shell(CLASSIFY " --checkpoint " + here.in("runs/a") + " --text x");
+  CHECK(refused.code == 2);
+  CHECK(contains(refused, "is no classifier; finetune --train makes one"));
+#endif
+}
+
+TEST_CASE("finetune: a prompt is trained, no weight changes, and generate begins with it") {
+  const workplace here;
+  CHECK(shell(here.pretrain("a", "--level byte --context 64 --only dense")).code == 0);
+  put(here.in("i.json"), words_to_spell(60));
+  const std::string finetune = FINETUNE " --checkpoint " + here.in("runs/a/dense/step-00000060") +
+                               " --instructions " + here.in("i.json") + " --template brief --method prompt ";
+  CHECK(shell(finetune + "--prompt-tokens 5 --lr 1e-2 --out " + here.in("tuned")).code == 0);
+  const tessera::io::safetensors_file before(here.in("runs/a/dense/step-00000060/tensors.safetensors")),
+      after(here.in("tuned/tensors.safetensors"));
+  for (auto const& [name, tensor] : after.tensors()) {
+    const std::size_t kept = name == "position_embedding" ? 5 * 32 * sizeof(float) : 0;
+    CHECK(std::equal(tensor.bytes.begin() + std::ptrdiff_t(kept), tensor.bytes.end(),
+                     before.at(name).bytes.begin() + std::ptrdiff_t(kept)));
+    if (kept > 0)
+      CHECK_FALSE(std::equal(tensor.bytes.begin(), tensor.bytes.begin() + std::ptrdiff_t(kept),
+                             before.at(name).bytes.begin()));
+  }
+  CHECK(shell(GENERATE " --checkpoint " + here.in("tuned") + " --instruction 'spell abc' --tokens 80").code ==
+        0);
+  const auto refused = [&](std::string const& command, std::string const& message) {
+    const outcome result = shell(command);
+    CHECK(result.code == 2);
+    CHECK(contains(result, message));
+  };
+  refused(finetune + "--prompt-tokens 60",
+          "[--prompt-tokens] 60 leave 4 of the model's positions to the texts");
+  refused(GENERATE " --checkpoint " + here.in("runs/a") + " --instruction x", "was not taught instructions");
+  refused(finetune + "--json " + here.in("i.json"), "[--json] " + here.in("i.json") + " exists already");
+  CHECK(shell(FINETUNE " --checkpoint " + here.in("runs/a") + " --text " + here.in("text") +
+              " --epochs 1 --json " + here.in("result.json"))
+            .code == 0);
+  CHECK(contents(here.in("result.json")).find("validation_loss") != std::string::npos);
 }
 
 #endif

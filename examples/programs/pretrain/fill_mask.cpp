@@ -30,6 +30,8 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   trained_model trained = read_trained(s.checkpoint, ctx, s.weights);
+  if (!trained.classes.empty())
+    refuse("--checkpoint", s.checkpoint + " is a classifier; classify tells the class of a text");
   auto const* words = trained.origin.symbols.words();
   if (objective_of(trained.origin.asked) != objective::masked_token || !words)
     throw tessera::option_error("[--checkpoint] " + s.checkpoint +

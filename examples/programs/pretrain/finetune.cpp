@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -60,10 +61,12 @@ base_model read_base(finetune_settings const& s) {
   std::string folder = find_checkpoint(s.checkpoint);
   train::checkpoint from(folder);
   const auto program = program_of(from, folder);
-  for (char const* const made : {"classes", "adapters"})
-    if (program.contains(made))
-      refuse("--checkpoint",
-             folder + " has " + made + ", which finetune made; it takes what pretrain or freeze made");
+  if (program.contains("classes"))
+    refuse("--checkpoint", folder + " is a classifier, which finetune made; it takes what pretrain made");
+  if (program.contains("adapters"))
+    refuse("--checkpoint", folder +
+                               " has adapters; freeze --merge all puts them into the weights, and --format "
+                               "peft writes them for finetune --adapters");
   run_origin origin = read_origin(program, folder);
   run_record record = read_record(program.at("record"));
   record.history = {};  // only a training of patterns goes on with it
@@ -191,6 +194,15 @@ template <class Task> measure measured(Task const& on, model& of, std::size_t at
   return {"validation_loss", all.mean(), "validation " + fixed(all.mean(), 3)};
 }
 
+/// Throws option_error if a trained number is infinite or none.
+void require_finite(nn::parameter_list const& model) {
+  for (std::size_t i = 0; i < model.size(); ++i)
+    for (const double value : model[i].tensor.values())
+      if (!std::isfinite(value))
+        throw tessera::option_error(tessera::message("[finetune] the last step made ", model.name(i),
+                                                     " infinite or no number; a lower --lr helps"));
+}
+
 /// Trains for the asked epochs, and prints the loss and the measure of the task after each. Returns them, and
 /// memory and time.
 template <class Task>
@@ -238,6 +250,7 @@ tessera::io::json teach(finetune_settings const& s, base_model const& base, mode
     std::printf("epoch %2d  loss %.3f%s\n", epoch + 1, all.mean(), text.c_str());
     std::fflush(stdout);
   }
+  require_finite(t.model);
   result["steps"] = steps;
   result["seconds_per_step"] = spent.count() / double(steps);
   result["epochs"] = std::move(epochs);
@@ -288,14 +301,15 @@ void learn_classes(finetune_settings const& s, base_model const& base, tessera::
 }
 
 /// A model with the adapters that are asked for, trained on the examples of a task, and written.
+///   more   see write
 template <class Task>
 void learn(finetune_settings const& s, base_model const& base, tessera::context& ctx, Task const& training,
-           Task const* validation) {
+           Task const* validation, tessera::io::json::object more) {
   model learner{make_model(base.what), ctx, base.prompt};
   if (!s.random_weights) learner.load(base.from);
   const auto adapters = adapt(s, base, *learner.network);
   const tessera::io::json result = teach(s, base, learner, training, validation);
-  write(s, base, learner, adapters, result, {});
+  write(s, base, learner, adapters, result, std::move(more));
 }
 
 void learn_text(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
@@ -308,7 +322,7 @@ void learn_text(finetune_settings const& s, base_model const& base, tessera::con
       validation(windows_of(asked, text.validation, text.validation_ends, text.symbols));
   std::printf("text     %zu tokens to learn, %zu to validate\n", text.training.size(),
               text.validation.size());
-  learn(s, base, ctx, training, &validation);
+  learn(s, base, ctx, training, &validation, {});
 }
 
 void learn_instructions(finetune_settings const& s, base_model const& base, tessera::context& ctx) {
@@ -328,7 +342,7 @@ void learn_instructions(finetune_settings const& s, base_model const& base, tess
        tessera::message("examples are left out: their prompts fill the ", context, " tokens of the context"));
   note(both(&instruction_text::cut),
        tessera::message("responses are longer than the context has room; their beginnings count"));
-  learn(s, base, ctx, training, validation ? &*validation : nullptr);
+  learn(s, base, ctx, training, validation ? &*validation : nullptr, {{"template", s.form}});
 }
 
 int command(string_list const& arguments) {
@@ -343,6 +357,10 @@ int command(string_list const& arguments) {
   check_threads(s.threads, tessera::exec::available_threads());
   static_cast<void>(targets_of(s.target, "--target"));
   if (!s.out.empty()) require_new_folder(s.out);
+  if (!s.json.empty() && std::filesystem::exists(s.json)) refuse("--json", s.json + " exists already");
+  if (const auto of = std::filesystem::path(s.json).parent_path();
+      !of.empty() && !std::filesystem::is_directory(of))
+    refuse("--json", of.string() + " is no folder");
   const base_model base = read_base(s);
   if (!s.out.empty()) require_room(s.out, double(size_of(base.what).weight_bytes()), "the weights need");
   std::printf("model    %s\n", tessera::io::printable(base.folder).c_str());

@@ -3,9 +3,12 @@
 // Writes a trained model for inference: its weights and patterns alone, or as a folder of Hugging Face.
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/io/printable.hpp>
@@ -34,9 +37,18 @@ std::string bytes_of(std::string const& folder) {
 void write_hugging_face(std::string const& folder, trained_model const& trained) {
   settings const& asked = trained.origin.asked;
   if (asked.model == "rnn") refuse("--format", "hf: transformers has no class for --model rnn");
-  train::save_pretrained(folder, trained.network.network->layer(),
-                         tokenizer_files(trained.origin.symbols, std::max(asked.positions, asked.context),
-                                         asked.model == "gpt"));
+  train::pretrained_folder more =
+      tokenizer_files(trained.origin.symbols, std::max(asked.positions, asked.context), asked.model == "gpt");
+  if (!trained.classes.empty()) {
+    tessera::io::json::object names, numbers;
+    for (std::size_t i = 0; i < trained.classes.size(); ++i) {
+      names.push_back({std::to_string(i), trained.classes[i]});
+      numbers.push_back({trained.classes[i], static_cast<std::int64_t>(i)});
+    }
+    more.configuration.push_back({"id2label", std::move(names)});
+    more.configuration.push_back({"label2id", std::move(numbers)});
+  }
+  train::save_pretrained(folder, trained.network.network->layer(), more);
 }
 
 /// Adds the adapters of a fine-tuned model to its weights, by --merge. A dense model gets them anyway where
@@ -53,8 +65,9 @@ void merge_if_asked(freezing_settings const& s, trained_model& trained, std::str
     refuse("--density",
            folder + " has adapters; freeze it with --merge all first, and prune what that wrote");
   if (trained.adapters->method != "lora" && (s.merge != "none" || s.format != "tessera"))
-    refuse(s.merge != "none" ? "--merge" : "--format",
-           folder + " has adapters that are layers of their own: it is written as --format tessera");
+    refuse(s.merge != "none" ? "--merge" : "--format", folder + " is of finetune --method " +
+                                                           trained.adapters->method +
+                                                           ", which only --format tessera has");
   const bool sparse = trained.made_of.shape.density < 1;
   if (s.merge == "none" && s.format != "hf") return;
   if (s.merge == "none" && sparse)
@@ -86,10 +99,12 @@ int command(string_list const& arguments) {
   trained_model trained = read_trained(from, ctx, s.weights, s.adapters);
   const bool dense = s.format == "hf";
   require_room(s.out, weight_bytes(trained, dense), "the weights need");
+  if (s.density < 1 && !trained.classes.empty())
+    refuse("--density", from + " is a classifier; prune the model that it was made of");
   merge_if_asked(s, trained, from);
   if (s.density < 1) prune_trained(s, trained, from);
   if (s.format == "peft") {
-    train::save_peft(s.out, trained.network.network->layer(), trained.adapters->settings, from);
+    train::save_peft(s.out, trained.network.network->layer(), trained.adapters->settings, "");
   } else if (dense) {
     write_hugging_face(s.out, trained);
   } else {
@@ -97,6 +112,9 @@ int command(string_list const& arguments) {
     tessera::io::json kept = to_json(trained.origin);
     kept["record"] = to_json(trained.record);
     if (trained.adapters) kept["adapters"] = to_json(*trained.adapters);
+    if (!trained.form.empty()) kept["template"] = trained.form;
+    if (!trained.classes.empty())
+      kept["classes"] = tessera::io::json::array(trained.classes.begin(), trained.classes.end());
     if (s.density < 1)
       write_run(s.out, trained, std::move(kept));
     else

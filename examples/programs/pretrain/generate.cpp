@@ -9,6 +9,7 @@
 
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
+#include "instructions.hpp"
 #include "reader_settings.hpp"
 #include "sampling.hpp"
 #include "text_output.hpp"
@@ -33,13 +34,19 @@ int command(string_list const& arguments) {
     throw tessera::option_error(
         "[--checkpoint] " + s.checkpoint +
         " is of a masked model, which writes no text; fill_mask says what it expects");
-  std::vector<token> text = symbols.encode(s.prompt);
+  const bool instructed = !s.instruction.empty();
+  if (instructed && trained.form.empty())
+    refuse("--instruction", s.checkpoint + " was not taught instructions; give a --prompt");
+  std::vector<token> text =
+      symbols.encode(instructed ? prompt_of({s.instruction, s.input}, trained.form) : s.prompt);
   if (text.empty()) text = symbols.beginning();
+  const std::vector<token> end = trained.form.empty() ? std::vector<token>() : end_of_response(symbols);
 
   text_output out(stdout);
   out.add(s.prompt);
-  sample(trained.network, text, trained.origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed,
-         [&](token t) { out.add(symbols.text_after_others(t)); });
+  sample(
+      trained.network, text, trained.origin.asked.context, s.tokens, {s.temperature, s.top_k}, s.seed,
+      [&](token t) { out.add(symbols.text_after_others(t)); }, end);
   out.end();
   out.add("\n");
   return 0;

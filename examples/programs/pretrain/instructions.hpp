@@ -40,6 +40,13 @@ inline std::string prompt_of(instruction const& asked, std::string_view form) {
   return text + "### Response:";
 }
 
+/// The tokens that say that a response is over: as between documents, or an empty line.
+inline std::vector<token> end_of_response(vocabulary const& symbols) {
+  std::vector<token> end = symbols.between_documents();
+  if (end.empty() && symbols.symbols().find('\n') != std::string::npos) end = symbols.encode("\n\n");
+  return end;
+}
+
 /// Instructions and responses as tokens, of which a decoder learns the tokens of the response
 /// alone, and the end.
 class instruction_text {
@@ -49,14 +56,15 @@ class instruction_text {
   /// model does not know, and if no prompt leaves room for a response.
   instruction_text(std::string const& path, vocabulary const& symbols, int context, std::string_view form) {
     require_no_folder("instructions", path);
-    const tessera::io::json document =
-        tessera::io::parse_json(tessera::io::read_file(path, all_memory()), path);
+    const std::string bytes = tessera::io::read_file(path, all_memory());
+    const tessera::io::json document = tessera::io::parse_json(without_byte_order_mark(bytes), path);
     const tessera::io::json_place all(document, path);
     const std::vector<token> end = end_of_response(symbols);
+    require_template(symbols, form);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto each = all.at(i);
       const instruction asked{each.at("instruction").as_string(),
-                              each.contains("input") ? each.at("input").as_string() : std::string()};
+                              has_input(each) ? each.at("input").as_string() : std::string()};
       std::string const& output = each.at("output").as_string();
       try {
         add_example(symbols.encode(prompt_of(asked, form)), symbols.encode(output), end, context);
@@ -70,7 +78,8 @@ class instruction_text {
           "[instructions] ", path,
           all.size() == 0 ? " has no examples"
                           : tessera::message(": no prompt leaves room for a response in the ", context,
-                                             " tokens of the context; --template brief is shorter")));
+                                             " tokens of the context",
+                                             form == "alpaca" ? "; --template brief is shorter" : "")));
   }
 
   std::size_t size() const { return examples_.size(); }
@@ -86,17 +95,26 @@ class instruction_text {
   }
 
  private:
+  /// Whether an example has an input that is not null.
+  static bool has_input(tessera::io::json_place const& at) {
+    return at.contains("input") && !at.at("input").value().is_null();
+  }
+  /// Throws option_error if a model does not know the symbols around an instruction.
+  static void require_template(vocabulary const& symbols, std::string_view form) {
+    try {
+      static_cast<void>(symbols.encode(prompt_of({"", ""}, form)));
+    } catch (tessera::option_error const& fault) {
+      throw tessera::option_error(
+          tessera::message("[instructions] the headings of --template ", std::string(form),
+                           " have symbols that this model was not trained on: ", fault.what()));
+    }
+  }
+
   struct example {
     std::vector<token> tokens;
     std::size_t prompt;  // how many of them
   };
 
-  /// The tokens that say that a response is over: as between documents, or an empty line.
-  static std::vector<token> end_of_response(vocabulary const& symbols) {
-    std::vector<token> end = symbols.between_documents();
-    if (end.empty() && symbols.symbols().find('\n') != std::string::npos) end = symbols.encode("\n\n");
-    return end;
-  }
   void add_example(std::vector<token> tokens, std::vector<token> const& response,
                    std::vector<token> const& end, int context) {
     const std::size_t prompt = tokens.size(), most = static_cast<std::size_t>(context) + 1;

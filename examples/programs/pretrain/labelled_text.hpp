@@ -52,6 +52,16 @@ inline std::vector<labelled_line> read_labelled(std::string const& path) {
   return lines;
 }
 
+/// A text between [CLS] and [SEP], cut to `most` tokens.
+inline std::vector<token> framed(tessera::tokenizers::wordpiece const& words, std::string_view text,
+                                 std::size_t most) {
+  std::vector<token> tokens = words.encode(text);
+  tokens.resize(std::min(tokens.size(), most - 2));
+  tokens.insert(tokens.begin(), words.classification());
+  tokens.push_back(words.separator());
+  return tokens;
+}
+
 /// Texts as tokens, with the numbers of their classes.
 class labelled_text {
  public:
@@ -65,13 +75,9 @@ class labelled_text {
         throw tessera::option_error(tessera::message("[labels] ", path, " line ", line.number, ": ",
                                                      tessera::io::in_quotes(line.label),
                                                      " is in no line to train on"));
-      std::vector<token> tokens = words.encode(line.text);
-      const std::size_t most = static_cast<std::size_t>(context) - 2;
-      cut_ += tokens.size() > most;
-      tokens.resize(std::min(tokens.size(), most));
-      tokens.insert(tokens.begin(), words.classification());
-      tokens.push_back(words.separator());
-      tokens_.push_back(std::move(tokens));
+      const std::size_t most = static_cast<std::size_t>(context);
+      cut_ += words.encode(line.text).size() + 2 > most;
+      tokens_.push_back(framed(words, line.text, most));
       labels_.push_back(static_cast<std::int32_t>(at - classes.begin()));
     }
   }

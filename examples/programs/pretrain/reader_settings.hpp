@@ -16,7 +16,7 @@ using namespace programs;
 
 /// All that the sampling program can be told.
 struct sampling_settings {
-  std::string checkpoint, weights = "last", prompt;
+  std::string checkpoint, weights = "last", prompt, instruction, input;
   int tokens = 500, top_k = 0;
   double temperature = 0.8;
   std::uint64_t seed = 1;
@@ -32,7 +32,11 @@ inline option_table<sampling_settings> const& sampling_table() {
         {"weights", &s::weights, "last|average",
          "of the checkpoint: its own, or their average, if the run was made with --average"},
         {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
-        {"tokens", &s::tokens, "[1, 2e9]", "how many to add"},
+        {"instruction", &s::instruction, "TEXT",
+         "in place of a prompt, what a model that finetune taught --instructions is to do; it ends by "
+         "itself"},
+        {"input", &s::input, "TEXT", "that the instruction is about"},
+        {"tokens", &s::tokens, "[1, 2e9]", "how many to add at most"},
         {"temperature", &s::temperature, "[0, inf)",
          "logits are divided by it; 0: always the likeliest token"},
         {"top-k", &s::top_k, "[0, 2e9]", "choose among so many likeliest tokens; 0: among all"},
@@ -194,6 +198,24 @@ inline option_table<finetune_settings> const& finetune_table() {
   return table;
 }
 
+/// All that the program that tells classes can be told.
+struct classifying_settings {
+  std::string checkpoint, text;
+  int threads = 0;
+  bool help = false;
+};
+
+inline option_table<classifying_settings> const& classifying_table() {
+  using s = classifying_settings;
+  static const option_table<classifying_settings> table{
+      {"Options",
+       {{"checkpoint", &s::checkpoint, "DIR", "what finetune --train wrote"},
+        {"text", &s::text, "TEXT", "whose class is asked for; without, each line of the standard input"},
+        {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
+        {"help", &s::help, "", "print this", option_role::command}}}};
+  return table;
+}
+
 /// Throws option_error if an option that a program needs was not said.
 inline void require_said(std::string const& name, std::string const& value, std::string const& what) {
   if (value.empty()) refuse("--" + name, "is missing: " + what);
@@ -206,7 +228,20 @@ inline void require_checkpoint(std::string const& said) {
 inline sampling_settings new_sampling_settings(string_list const& arguments) {
   sampling_settings s;
   assign(sampling_table(), s, read_arguments(sampling_table(), arguments));
-  if (!s.help) require_checkpoint(s.checkpoint);
+  if (s.help) return s;
+  require_checkpoint(s.checkpoint);
+  if (!s.instruction.empty() && !s.prompt.empty())
+    refuse("--instruction", "stands in place of a --prompt; leave one out");
+  if (s.instruction.empty() && !s.input.empty())
+    refuse("--input", "is of an --instruction, and there is none");
+  return s;
+}
+
+/// The settings of the program that tells classes.
+inline classifying_settings new_classifying_settings(string_list const& arguments) {
+  classifying_settings s;
+  assign(classifying_table(), s, read_arguments(classifying_table(), arguments));
+  if (!s.help) require_said("checkpoint", s.checkpoint, "what finetune --train wrote");
   return s;
 }
 

@@ -53,16 +53,20 @@ inline token choose_token(std::span<float const> logits, sampling_rule rule, dou
   return ranked[static_cast<std::size_t>(chosen - up_to.begin())];
 }
 
-/// Adds `count` tokens to a text, not empty, of which the model sees the last `context`. `emit(token)` gets
-/// each as it comes.
+/// Adds `count` tokens to a text, not empty, of which the model sees the last `context`; fewer if the last
+/// ones are `end`, unless that is empty. `emit(token)` gets each as it comes, but for the last one of the
+/// end.
 template <class Emit>
 void sample(model& from, std::vector<token> text, int context, int count, sampling_rule rule,
-            std::uint64_t seed, Emit&& emit) {
+            std::uint64_t seed, Emit&& emit, std::span<token const> end = {}) {
+  const std::size_t given = text.size();
   const tessera::random_stream random(seed, tessera::random_purpose::sampling);
   for (int i = 0; i < count; ++i) {
     const std::size_t seen = std::min(text.size(), static_cast<std::size_t>(context));
     const std::vector<float> logits = from.logits(std::span(text).last(seen), seen - 1);
     text.push_back(choose_token(logits, rule, random.uniform(static_cast<std::uint64_t>(i))));
+    const bool may_end = !end.empty() && text.size() >= given + end.size();
+    if (may_end && std::ranges::equal(std::span(text).last(end.size()), end)) return;
     emit(text.back());
   }
 }

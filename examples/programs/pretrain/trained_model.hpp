@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tessera/io/printable.hpp>
 #include <tessera/io/text.hpp>
@@ -43,6 +44,8 @@ struct trained_model {
   run_record record;
   model_description made_of;
   std::optional<adapter_description> adapters;
+  std::string form;                  // of the instructions that it was tuned on: --template
+  std::vector<std::string> classes;  // of texts, which it tells apart; else none
   model network;
 };
 
@@ -71,16 +74,21 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   const std::string folder = find_checkpoint(named);
   const train::checkpoint from(folder);
   const auto program = program_of(from, folder);
-  if (program.contains("classes"))
-    refuse("--checkpoint",
-           folder + " is a classifier, made by finetune; this program takes what pretrain made");
-  trained_model read{read_origin(program, folder), read_record(program.at("record")), {}, {}, {nullptr, ctx}};
+  trained_model read{
+      read_origin(program, folder), read_record(program.at("record")), {}, {}, {}, {}, {nullptr, ctx}};
+  if (program.contains("template")) read.form = program.at("template").as_string();
   read.made_of = description_of(read.origin, read.record.variant, folder);
   if (program.contains("adapters")) read.adapters = read_adapters(program.at("adapters"));
   if (read.adapters && !adapters.empty())
     refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
   read.made_of.method = read.adapters ? read.adapters->method : adapters.empty() ? "full" : "lora";
-  read.network.network = make_model(read.made_of);
+  if (program.contains("classes")) {
+    const auto names = program.at("classes");
+    for (std::size_t i = 0; i < names.size(); ++i) read.classes.push_back(names.at(i).as_string());
+    read.network.network = make_classifier(read.made_of, nullptr, static_cast<int>(names.size()));
+  } else {
+    read.network.network = make_model(read.made_of);
+  }
   if (read.adapters && read.adapters->method == "prompt") {
     read.network.prompt = read.adapters->prompt;
     read.network.context = std::size_t(room_beside(read.network.prompt, read.origin.asked));

@@ -44,11 +44,12 @@ struct pretrained_folder {
   std::vector<added_file> files = {};   // tokenizer.json and others
 };
 
-/// Writes an nn::gpt or an nn::encoder as save_pretrained of transformers 5 does, for from_pretrained of
-/// GPT2LMHeadModel, BertForMaskedLM or, where the encoder predicts next sentences, BertForPreTraining. The
-/// folder gets config.json and model.safetensors, is new or has only files of these names, and appears as a
-/// whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
-/// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+/// Writes an nn::gpt, nn::encoder or nn::sequence_classifier as save_pretrained of transformers 5 does, for
+/// from_pretrained of GPT2LMHeadModel, BertForMaskedLM, where the encoder predicts next sentences
+/// BertForPreTraining, and BertForSequenceClassification, whose classes `id2label` in the configuration
+/// names. The folder gets config.json and model.safetensors, is new or has only files of these names, and
+/// appears as a whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the
+/// dense model is needed. Weights that are multiplied in 8 bits here are not rounded to them.
 ///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
 /// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, layers that are
 /// used several times, a factorised embedding, adapters that are not merged. Throws io_error for a folder
@@ -63,7 +64,11 @@ namespace detail {
 class outgoing_hugging_face {
  public:
   explicit outgoing_hugging_face(any_layer const& model)
-      : list_(model), tensors_(list_), settings_(model), is_bert_(tensors_.find("head.bias") != nullptr) {
+      : list_(model),
+        tensors_(list_),
+        settings_(model),
+        is_classifier_(tensors_.find("classifier.weight") != nullptr),
+        is_bert_(is_classifier_ || tensors_.find("head.bias") != nullptr) {
     shape_.vocabulary = need("token_embedding").rows();
     shape_.context = need("position_embedding").rows();
     shape_.layers = 0;
@@ -76,7 +81,10 @@ class outgoing_hugging_face {
     settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
       take(name.text(), std::string(name.last()), each);
     });
-    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) { add(each); });
+    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) {
+      if (!is_classifier_ || !each.ours.starts_with("head.")) add(each);
+    });
+    if (is_classifier_) add_classifier();
     refuse_others();
   }
 
@@ -109,7 +117,10 @@ class outgoing_hugging_face {
  private:
   hugging_face_model family() const { return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2; }
   char const* class_name() const {
-    return !is_bert_ ? "GPT2LMHeadModel" : shape_.next_sentence ? "BertForPreTraining" : "BertForMaskedLM";
+    return !is_bert_              ? "GPT2LMHeadModel"
+           : is_classifier_       ? "BertForSequenceClassification"
+           : shape_.next_sentence ? "BertForPreTraining"
+                                  : "BertForMaskedLM";
   }
   char const* dtype() const {
     const std::string_view name = need("token_embedding").element().name;
@@ -161,6 +172,15 @@ class outgoing_hugging_face {
     }
   }
 
+  void add_classifier() {
+    const std::int64_t classes = need("classifier.weight").rows();
+    const auto linear = [&](std::string const& ours, std::string const& theirs, std::int64_t rows) {
+      add({ours + ".weight", {theirs + ".weight"}, rows, shape_.hidden, io::orientation::as_it_is});
+      add({ours + ".bias", {theirs + ".bias"}, rows, 0, io::orientation::as_it_is});
+    };
+    linear("pooler", "bert.pooler.dense", shape_.hidden);
+    linear("classifier", "classifier", classes);
+  }
   void add(hugging_face_tensor const& each) {
     const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
     any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
@@ -201,7 +221,7 @@ class outgoing_hugging_face {
   nn::parameter_list list_;
   tensors_by_name tensors_;
   setting_list settings_;
-  bool is_bert_;
+  bool is_classifier_, is_bert_;
   nn::transformer_config shape_;
   std::int64_t heads_ = 0;
   double epsilon_ = 0, dropout_ = 0;
