@@ -132,15 +132,13 @@ def page(results):
         "examples. *Classes*: a BERT tells which text 24 words are from; the share that is right of 900 others. *Instructions*:",
         "a GPT on bytes does as it is told with four words (says the first or the last, says them twice, counts them, writes",
         "capitals); the loss of a byte of 900 other responses, in nats. Mean and deviation of the seeds, at the better of two",
-        "learning rates. LoRA has rank 8, adapters have 32 features. Time is of a step beside that of all weights, on one",
-        "thread; memory is of gradients and the optimizer's state.",
+        "learning rates. LoRA has rank 8, adapters have 32 features. Memory is of gradients and the optimizer's state.",
         "",
-        "| task | model | method | trained | memory | time | result | rate | seeds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| task | model | method | trained | memory | result | rate | seeds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for task in TASKS:
         for kind in KINDS:
-            full = None
             for method in METHODS:
                 rate = best_rate(task, kind, method, results)
                 mine = [results[name_of(task, kind, method, rate, seed)] for seed in range(1, SEEDS + 1)
@@ -150,10 +148,8 @@ def page(results):
                 values = [measured(task, result) for result in mine]
                 scale, unit = (100, " %") if task == "classes" else (1, "")
                 spread = f" ± {scale * statistics.stdev(values):.2f}" if len(values) > 1 else ""
-                seconds = statistics.median(result["seconds_per_step"] for result in mine)
-                full = full or seconds
                 lines.append(
                     f"| {task} | {kind} | {method} | {100 * mine[0]['trained'] / mine[0]['parameters']:.1f} % | "
-                    f"{mine[0]['training_bytes'] / 1e6:.1f} MB | {seconds / full:.2f} | "
+                    f"{mine[0]['training_bytes'] / 1e6:.1f} MB | "
                     f"{scale * statistics.mean(values):.2f}{spread}{unit} | {rate:g} | {len(values)} |")
     return "\n".join(lines)

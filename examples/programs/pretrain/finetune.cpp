@@ -164,7 +164,7 @@ void show_all(Task const& task, std::vector<std::size_t> const& order, std::size
   }
 }
 
-/// The windows of a text, of which a model predicts what it was trained to.
+/// The windows of a text, as pretrain shows them.
 class plain_text {
  public:
   explicit plain_text(window_text windows) : windows_(std::move(windows)) {}
