@@ -46184,9 +46184,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
 /// Prompt tuning (Lester et al. 2021, arXiv 2104.08691): each sequence gets `ids.size()` more tokens, always
 /// at the same positions; their vectors are trained, and all weights are frozen. A vector is the sum of the
-/// row of a token of the vocabulary, with which it begins (§3.2), and the row of its position, which is what
-/// is trained. So a model has it without another parameter; it must have learned positions, and room for as
-/// many more. Tokens behind them move to later positions.
+/// row of a token of the vocabulary, with which it begins (§3.2), and the row of its position; that row is
+/// trained. So a model has it without another parameter; it must have learned positions, and room for as many
+/// more. Tokens behind them move to later positions.
 ///
 ///   train::training t(model, train::adamw{});
 ///   t.group_parameters(prompt.groups());
