@@ -5,4 +5,4 @@
 #include "../../examples/programs/pretrain/model_module.hpp"
 
 extern "C" const pretrain::model_module pretrain_model_module{
-    pretrain::this_build, "float_16x16", nullptr, nullptr, nullptr, nullptr};
+    pretrain::this_build, "float_16x16", nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};

@@ -75,8 +75,7 @@ inline adapter_description read_adapters(tessera::io::json_place const& at) {
   return read;
 }
 
-/// Gives a model of `what`, which is of method lora, the adapters of a folder of
-/// PEFT.
+/// Gives a model of `what`, which is of method lora, the adapters of a folder of PEFT.
 inline adapter_description read_peft_into(train::any_model& model, model_description const& what,
                                           std::string const& folder) {
   const train::trainable_layer layer = model.layer();
@@ -87,10 +86,10 @@ inline adapter_description read_peft_into(train::any_model& model, model_descrip
   return its;
 }
 
-/// The tokens of a sequence besides a prompt. Throws option_error if there is no room for eight.
+/// The tokens of a sequence besides a prompt. Throws option_error if one leaves no room for eight.
 inline int room_beside(train::prompt_tokens const& prompt, settings const& asked) {
   const std::int64_t room = std::max(asked.positions, asked.context) - prompt.size();
-  if (room < 8)
+  if (prompt.size() > 0 && room < 8)
     refuse("--prompt-tokens", tessera::message(prompt.size(), " leave ", std::max<std::int64_t>(room, 0),
                                                " of the model's positions to the texts; 8 is the least"));
   return int(std::min<std::int64_t>(asked.context, room));
