@@ -39,9 +39,9 @@ template <class Network> model_pointer make(double density) {
   return std::make_unique<train::model_of<Network>>(Network(shape, 1));
 }
 template <class Element, int Rows>
-using gpt = typename pretrain::transformers<Element, block_shape<Rows>>::gpt;
-template <class Element, int Rows>
-using bert = typename pretrain::transformers<Element, block_shape<Rows>>::bert;
+using networks = pretrain::transformers<typename pretrain::linear_of<Element, block_shape<Rows>>::type>;
+template <class Element, int Rows> using gpt = typename networks<Element, Rows>::gpt;
+template <class Element, int Rows> using bert = typename networks<Element, Rows>::bert;
 
 train::token_batch batch() {
   train::token_batch shown;
