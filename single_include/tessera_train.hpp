@@ -41062,7 +41062,7 @@ template <class Policy> class growth_candidates {
                                std::size_t(stored.blocks());
     if (here.uses > 1 && here.products == 0) here.sums.assign(absent * elements, 0.0);
     here.seen = ++here.products == here.uses;
-    std::vector<accumulator_t<T>> summed(elements);
+    std::vector<accumulator_t<T>> summed(here.uses > 1 ? elements : 0);
     const auto add = [&](std::int64_t number, auto gradient) {
       if (here.uses == 1) return visit(number, gradient);
       double* const sums = here.sums.data() + std::size_t(number) * elements;
