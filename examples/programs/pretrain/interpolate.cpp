@@ -46,6 +46,7 @@ struct line_end {
 line_end read_end(std::string const& named, tessera::context& ctx) {
   const std::string folder = find_checkpoint(named);
   line_end read{folder, read_trained(folder, ctx)};
+  require_pretrained(read.trained, folder);
   const nn::parameter_list model = read.parameters();
   if (std::any_of(model.begin(), model.end(), [](auto const& p) { return p.is_narrow(); })) {
     read.masters.emplace(read.trained.network.network->layer().zeros_like());

@@ -89,6 +89,7 @@ std::string find_origin(settings const& s, variant const& v) {
 std::string write_densified(settings const& s, std::filesystem::path const& run, tessera::context& ctx) {
   const std::string folder = std::filesystem::absolute(run / "densified").string();
   trained_model sparse = read_trained(s.from + "/sparse", ctx);
+  require_pretrained(sparse, s.from);
   const train::trainable_layer layer = sparse.network.network->layer();
   train::densify(layer);
   layer.refresh(0);

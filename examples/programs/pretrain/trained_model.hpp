@@ -113,6 +113,13 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   return read;
 }
 
+/// Throws option_error for a model with classes or adapters, which finetune made.
+inline void require_pretrained(trained_model const& read, std::string const& folder) {
+  if (!read.classes.empty() || read.adapters)
+    refuse("--checkpoint", folder + (read.adapters ? " has adapters" : " is a classifier") +
+                               ", made by finetune; this program takes what pretrain made");
+}
+
 /// The text of a run, tokenised by its vocabulary. Throws option_error if it is not the text that the run
 /// saw.
 ///   given    where it is now, or nothing: where it was
