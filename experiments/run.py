@@ -8,8 +8,8 @@ An experiment is a module beside this file:
   TITLE           of its page
   PROGRAM         of examples/programs that makes a run: `mnist` or `pretrain`
   runs(quick)     a dict {name of the run: its arguments}; the quick ones are a few seconds each. A run of several
-                  programs is a list of commands, each with a program of that folder first; FOLDER stands for a folder
-                  of the run, and the last one has the result
+                  programs is a list of commands, each with a program of that folder first; the last one has the
+                  result. FOLDER stands for a folder of the others, which are run once for all runs that begin so
   page(results)   the text of the page, from {name of the run: its result}, which is what `mnist --json` writes, the
                   model of `pretrain`'s summary.json with "curve": [step, training loss, validation loss] of all
                   evaluations, the summary.json of `interpolate`, or what `finetune --json` writes
@@ -22,14 +22,17 @@ An experiment may have follow_ups(quick, results), with contestants follow_ups(q
 on the results of the others."""
 
 import argparse
+import collections
 import concurrent.futures
 import datetime
 import functools
+import hashlib
 import importlib
 import json
 import os
 import pathlib
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
@@ -44,6 +47,7 @@ TIMES = "seconds of a step"  # the line of them
 KINDS = {"run": str, "machine": str, "day": str, "result": dict}  # what a line has
 
 children = []  # programs that run
+preparing = collections.defaultdict(threading.Lock)  # of a folder that several runs begin with
 ending = threading.Event()
 
 
@@ -148,22 +152,34 @@ def commands_of(program, arguments):
     return arguments if isinstance(arguments[0], list) else [[program.name, *arguments]]
 
 
-def make(program, longest, name, arguments):
-    """One run of the program: the line it wrote, with its name, machine and day."""
-    commands = commands_of(program, arguments)
-    told, read = OUTPUT[commands[-1][0]]
+def make(program, longest, shared, name, arguments):
+    """One run of the program: the line it wrote, with its name, machine and day. Folders of `shared` are kept for other
+    runs."""
+    *first, last = commands_of(program, arguments)
+    told, read = OUTPUT[last[0]]
+    begun = pathlib.Path(shared) / hashlib.sha256(json.dumps(first).encode()).hexdigest()
+
+    def run(command, more):
+        whole = [str(program.with_name(command[0])), *(each.replace("FOLDER", str(begun)) for each in command[1:]), *more]
+        code, errors = call(whole, longest)
+        if code != 0:
+            raise RuntimeError(f"{name}: {' '.join(whole)}: {errors.strip()[-500:] or f'exit code {code}'}")
+
     try:
+        with preparing[begun]:
+            if not begun.exists():
+                try:
+                    for command in first:
+                        run(command, [])
+                except BaseException:
+                    shutil.rmtree(begun, ignore_errors=True)
+                    raise
         with tempfile.TemporaryDirectory() as folder:
-            for number, (of, *its) in enumerate(commands, 1):
-                command = [str(program.with_name(of)), *(each.replace("FOLDER", folder) for each in its),
-                           *(told(pathlib.Path(folder)) if number == len(commands) else [])]
-                code, errors = call(command, longest)
-                if code != 0:
-                    raise RuntimeError(f"{name}: {' '.join(command)}: {errors.strip()[-500:] or f'exit code {code}'}")
+            run(last, told(pathlib.Path(folder)))
             result = read(pathlib.Path(folder))
-            if not isinstance(result, dict):
-                raise ValueError("the result is not a JSON object")
-            return {**entry(name, result), "arguments": portable(arguments)}
+        if not isinstance(result, dict):
+            raise ValueError("the result is not a JSON object")
+        return {**entry(name, result), "arguments": portable(arguments)}
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{name}: took more than {longest // 60} minutes") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -276,7 +292,7 @@ def write_page(experiment, name, folder, results, made, all_runs):
     print(f"see {folder / name}.md")
 
 
-def main():
+def main(shared):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=names())
     parser.add_argument("--quick", action="store_true", help="a few short runs, into build/experiments")
@@ -301,7 +317,7 @@ def main():
         held = lock(file)
         if given.quick:
             held.truncate(0)
-    make_one = functools.partial(make, program, getattr(experiment, "LONGEST", LONGEST))
+    make_one = functools.partial(make, program, getattr(experiment, "LONGEST", LONGEST), shared)
     done, failures = read_lines(file), []
     if not hasattr(experiment, "contestants"):
         runs = experiment.runs(given.quick)
@@ -339,6 +355,7 @@ if __name__ == "__main__":
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
     try:
-        main()
+        with tempfile.TemporaryDirectory() as shared:
+            main(shared)
     except KeyboardInterrupt:
         sys.exit("ended; the runs that were complete are kept")
