@@ -35,7 +35,9 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/nn/decoding.hpp>
 #include <tessera/nn/initialisation.hpp>
+#include <tessera/nn/token_sampler.hpp>
 #include <tessera/statements/account.hpp>
 #include <tessera/statements/attention_heads.hpp>
 #include <tessera/statements/concatenation.hpp>

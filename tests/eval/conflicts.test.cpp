@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <tessera/statements/account.hpp>
 #include <tessera/statements/attention.hpp>
 #include <tessera/statements/block_softmax.hpp>
+#include <tessera/statements/cached_attention.hpp>
 #include <tessera/statements/embedding.hpp>
 #include <tessera/statements/outer_products.hpp>
 #include <tessera/statements/quantised.hpp>
@@ -173,6 +175,17 @@ TEST_CASE_TEMPLATE("conflicts: no kind of statement has two tasks that touch the
   check(refill, rotary(qkv, layout, 4, angles), rotary_backward(dqkv, layout, 4, angles), qkv = qkv + dqkv);
   check(refill, attention(qkv, layout, 4, mask::causal, head, log_sums));
   check(refill, attention_backward(qkv, head, log_sums, head, layout, 4, mask::bidirectional, dqkv));
+  key_value_cache<T> cache(5, 2, 16, 192);
+  const std::vector<std::int32_t> slots{4, 0, 1, 2};
+  const auto refill_cache = [&] {
+    refill();
+    std::fill_n(cache.template keys<T>(0, 0), cache.size_bytes() / sizeof(T), T(0.5F));
+  };
+  sequences going_on = layout;
+  going_on.start_at(std::vector<std::int64_t>{5, 0, 70, 64});
+  check(refill_cache, cached_attention(qkv, going_on, {2, 2}, mask::causal, cache, slots, head));
+  check(refill_cache, cached_attention(qkv, going_on, {2, 2}, {mask::causal, {}, 150}, cache, slots, head));
+  check(refill_cache, cache_keys(qkv, layout, {2, 2}, mask::causal, cache, slots));
   check(refill, gather_rows(x, table, ids), add_rows(x, table, ids));
   check(refill, scatter_rows(table, x, ids));
   check(refill, gather_tokens(few, x, positions), scatter_tokens(x, few, positions));

@@ -57,6 +57,30 @@ TEST_CASE_TEMPLATE("attention: results and gradients equal the loops over querie
       }
 }
 
+TEST_CASE_TEMPLATE("attention: with a window, results and gradients equal the loops", T, SUPPORT_ELEMENTS) {
+  context ctx(2, oversubscribe::allowed);
+  for (auto const& [name, rows] : layouts())
+    for (const std::int64_t window : {1, 2, 50, 64, 65, 1000})
+      for (const mask order : {mask::bidirectional, mask::causal}) {
+        INFO(name, ", window of ", window, order == mask::causal ? ", causal" : "");
+        problem<T> a(rows, {4, 2}, 6, order);
+        a.window = window;
+        a.compute(ctx);
+        const auto exact = a.exact();
+        CHECK(exact.y.excess(to_reference(a.y)) <= 1);
+        CHECK(exact.log_sums.excess(to_reference(a.log_sums)) <= 1);
+        CHECK(exact.dqkv.excess(to_reference(a.dqkv)) <= 1);
+      }
+}
+
+TEST_CASE("attention: panels of keys before the window are not multiplied") {
+  context ctx(1);
+  problem<float> a(sequences::from_lengths(numbers{1024}), 2, 16, mask::causal);
+  const auto all = account(ctx, a.forward()).total.multiplies;
+  a.window = 64;  // of 16 panels of keys the last two
+  CHECK(account(ctx, a.forward()).total.multiplies == all * 31 / 136);
+}
+
 TEST_CASE_TEMPLATE_DEFINE(
     "attention: the gradient of narrow elements is that in float, but for the roundings of factors and "
     "results",

@@ -117,10 +117,12 @@ template <class Score> struct oracle {
     const std::int64_t end = std::min(begin + rows.keys(s), seen.order == mask::causal ? t + 1 : tokens);
     std::vector<std::int64_t> keys;
     const auto block = [&](std::int64_t token) { return int((token - begin) / panel_tokens); };
+    const auto in_blocks = [&](std::int64_t key) {
+      return seen.blocks.empty() ||
+             seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(h)].find(block(t), block(key)) >= 0;
+    };
     for (std::int64_t key = begin; key < end; ++key)
-      if (seen.blocks.empty() ||
-          seen.blocks[seen.blocks.size() == 1 ? 0 : std::size_t(h)].find(block(t), block(key)) >= 0)
-        keys.push_back(key);
+      if (in_blocks(key) && (seen.window == 0 || std::abs(t - key) < seen.window)) keys.push_back(key);
     const std::int64_t q0 = h * size, k0 = hidden + h / heads.group() * size, v0 = k0 + heads.keys * size;
     const double scale = 1 / std::sqrt(double(size)), infinity = std::numeric_limits<double>::infinity();
     log_sums.value(h, t) = -infinity;
@@ -200,6 +202,7 @@ template <class T, class Score = plain_scores> struct problem {
   attention_heads heads;
   mask order;
   std::vector<pattern> blocks;
+  std::int64_t window = 0;
   panel_matrix<T> qkv, y, dy, dqkv;
   panel_matrix<accumulator_t<T>> log_sums;
   Score score;
@@ -223,7 +226,7 @@ template <class T, class Score = plain_scores> struct problem {
     for (auto* x : {&qkv, &y, &dy, &dqkv}) fill(*x, seed++);
     fill(log_sums, seed);
   }
-  visible_keys seen() const { return {order, blocks}; }
+  visible_keys seen() const { return {order, blocks, window}; }
   void compute(context& ctx) { run(ctx, forward(), backward()); }
   auto forward() { return attention(qkv, rows, heads, seen(), y, log_sums, score); }
   auto backward() {

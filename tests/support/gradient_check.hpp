@@ -38,7 +38,11 @@ template <class Layer> void randomise(Layer& layer, std::uint64_t seed = 1, doub
   nn::for_each_parameter(layer, [&](nn::parameter_name const&, auto& parameter) {
     auto noise = parameter;
     fill(noise, ++seed);
-    for (std::int64_t i = 0; i < parameter.size(); ++i) parameter.data()[i] += size * noise.data()[i];
+    for (std::int64_t i = 0; i < parameter.size(); ++i) {
+      auto& value = parameter.data()[i];
+      using E = std::remove_cvref_t<decltype(value)>;
+      value = E(accumulator_t<E>(double(value) + size * double(noise.data()[i])));
+    }
   });
 }
 

@@ -55,6 +55,17 @@ TEST_CASE("sequences: a token finds its sequence and its position in it") {
   }
 }
 
+TEST_CASE("sequences: positions count on from those of earlier tokens") {
+  sequences s = sequences::from_lengths(numbers{2, 0, 3});
+  CHECK(s.start(2) == 0);
+  s.start_at(numbers{7, 1, 100});
+  const numbers at{7, 8, 100, 101, 102};
+  for (std::int64_t t = 0; t < 5; ++t) CHECK(s.position_of(t) == at[std::size_t(t)]);
+  CHECK_THROWS_WITH_AS(s.start_at(numbers{1}),
+                       "[sequences] 1 first positions for 3 sequences: give one for each", shape_error);
+  CHECK_THROWS_WITH_AS(s.start_at(numbers{1, -2, 1}), "[sequences] a first position is -2", shape_error);
+}
+
 TEST_CASE("sequences: all tokens are keys unless told otherwise") {
   const sequences all = sequences::from_lengths(numbers{3, 5});
   CHECK(all.keys(0) == 3);

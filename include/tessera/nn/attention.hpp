@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -13,8 +14,10 @@
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/saved.hpp>
+#include <tessera/nn/token_cache.hpp>
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/statements/attention.hpp>
+#include <tessera/statements/cached_attention.hpp>
 #include <tessera/statements/rotary.hpp>
 #include <tessera/statements/run.hpp>
 #include <tessera/tensor/pattern.hpp>
@@ -28,9 +31,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           kind of gradients.
 ///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks (visible_keys).
-/// A checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards.
-/// Rotary positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks, and if there
+/// is a `window`, only tokens at a distance below it (visible_keys). A checkpoint does not hold the blocks,
+/// but compares them: to read one of other blocks, set them afterwards. Rotary positions, if any, rotate Q
+/// and K. In a pass with a token_cache it sees the tokens there, too.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
   static_assert((require_linear_like<Linear, T>(), true));
@@ -41,6 +45,7 @@ struct multi_head_attention {
   Score score = {};
   rotary_positions<accumulator_t<T>> positions = {};
   std::vector<pattern> blocks = {};
+  std::int64_t window = 0;
 
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
@@ -69,6 +74,7 @@ struct multi_head_attention {
     each.setting("rotary_base", first.positions.base());
     each.hyperparameter(first.positions, others.positions...);
     each.setting("visible_blocks", first.blocks, others.blocks...);
+    if (first.window != 0) each.setting("window", first.window, others.window...);  // older files have none
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
@@ -83,6 +89,7 @@ struct multi_head_attention {
                           .lends(features)  // the gradients of mixed and qkv
                           .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
+    size.cached_values = detail::product(of.heads_of_keys(), head + round_up<std::int64_t>(head, granule));
     return size;
   }
   /// Zeros on random patterns, by the name of this part in the model.
@@ -98,6 +105,7 @@ struct multi_head_attention {
         score_of(int(of.heads), seen)};
     if (of.positions == position_coding::rotary)
       made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
+    made.window = of.window;
     return made;
   }
   std::int64_t outputs(std::int64_t) const { return out.outputs(out.inputs()); }
@@ -116,7 +124,7 @@ struct multi_head_attention {
   template <class X> auto prepare_heads(X const& x, saved& s, pass<T> const& p) const {
     return statements(qkv.prepare(x, s.of_qkv, p), s.qkv = qkv.value(x, s.of_qkv),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
-                      attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
+                      attend(s, p));
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed, s.of_out); }
 
@@ -141,6 +149,22 @@ struct multi_head_attention {
                          destination<T> dx, gradients& g, pass<T> const& p) const;
 
  private:
+  visible_keys visible() const { return {seen, blocks, window}; }
+  /// s.mixed of s.qkv: of sequences that begin with this pass, or go on with the tokens of its cache.
+  auto attend(saved& s, pass<T> const& p) const {
+    key_value_cache<T>* const cache =
+        p.cache ? &p.cache->next(heads.keys, int(s.qkv.features() / heads.all()), window) : nullptr;
+    const std::span<std::int32_t const> slots = p.cache ? p.cache->slots() : std::span<std::int32_t const>();
+    const bool begins = !p.cache || p.cache->begins();
+    return statements(
+        when(begins,
+             [&] { return attention(s.qkv, p.sequences, heads, visible(), s.mixed, s.log_sums, score); }),
+        when(cache && begins,
+             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slots); }),
+        when(!begins, [&] {
+          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slots, s.mixed, score);
+        }));
+  }
   static Score score_of(int heads, mask seen) {
     if constexpr (std::is_aggregate_v<Score>)  // heads would be taken for its first member
       return {};
@@ -175,7 +199,7 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
   if constexpr (learned_score_functor<Score>)
     if (is_wanted(g.score.table)) dscore = &g.score.table;
   run(p.ctx,
-      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
+      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, visible(), *dqkv, score,
                          dscore),
       when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
   qkv.backward(x, s.of_qkv, *dqkv, dx, g.qkv, p);

@@ -51,16 +51,17 @@ void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const c
 }
 
 /// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
-/// is longer than `context`.
+/// ends beyond `context`.
 inline void list_positions(sequences const& batch, std::int64_t context,
                            std::vector<std::int32_t>& positions) {
   positions.resize(std::size_t(batch.tokens()));
   for (std::int64_t i = 0; i < batch.count(); ++i) {
-    if (batch.length(i) > context)
-      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
+    const std::int64_t start = batch.start(i), length = start + batch.length(i);
+    if (length > context)
+      throw shape_error(message("[position embedding] sequence ", i, " has ", length,
                                 " tokens but the context is ", context));
     for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
-      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
+      positions[std::size_t(t)] = std::int32_t(start + t - batch.begin(i));
   }
 }
 

@@ -30,6 +30,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using value_type = T;
   using block = Block;
   using layer = Layer;
+  static constexpr bool decodes = true;
 
   transformer_config config;
   embedding<T> token_embedding, position_embedding;

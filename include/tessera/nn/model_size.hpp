@@ -47,6 +47,7 @@ struct model_size {
   std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
+  std::int64_t cached_values = 0;            // for each token of a decoding: see token_cache
   std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
   std::int64_t element_bytes = 4;            // of a weight or an activation
   std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
@@ -122,8 +123,8 @@ struct model_size {
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
                         &model_size::stored_blocks, &model_size::copied_bytes})
       increase(this->*number, detail::product(one.*number, count));
-    for (auto number :
-         {&model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+    for (auto number : {&model_size::multiply_adds, &model_size::attention_multiply_adds,
+                        &model_size::saved_values, &model_size::cached_values})
       increase(this->*number, detail::product(one.*number, count, times));
     lend_in_turn(one);
     return *this;
@@ -162,6 +163,10 @@ struct model_size {
     return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
   }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
+  /// Bytes of the keys and values of `tokens` tokens, in whole panels.
+  std::int64_t cache_bytes(std::int64_t tokens, std::int64_t bytes_of_number) const {
+    return detail::product(cached_values, round_up<std::int64_t>(tokens, panel_tokens), bytes_of_number);
+  }
   /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
   /// that all have targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }

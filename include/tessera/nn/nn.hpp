@@ -7,6 +7,7 @@
 #include <tessera/nn/attention.hpp>
 #include <tessera/nn/combinators.hpp>
 #include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/decoding.hpp>
 #include <tessera/nn/destination.hpp>
 #include <tessera/nn/dropout.hpp>
 #include <tessera/nn/edge_popup.hpp>
@@ -33,6 +34,8 @@
 #include <tessera/nn/scaled_residual.hpp>
 #include <tessera/nn/sequence_classifier.hpp>
 #include <tessera/nn/slimmable.hpp>
+#include <tessera/nn/token_cache.hpp>
+#include <tessera/nn/token_sampler.hpp>
 #include <tessera/nn/top_kast.hpp>
 #include <tessera/nn/transformer_block.hpp>
 #include <tessera/nn/transformer_config.hpp>

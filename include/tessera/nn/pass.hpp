@@ -169,8 +169,11 @@ using any_gradient_observer = any_operand_observer<operands::dy, operands::x>;
 template <element T> using input_observer = operand_observer<T, operands::x>;
 using any_input_observer = any_operand_observer<operands::x>;
 
+template <element T> class token_cache;
+
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
-/// borrow from, and the keys of random choices.
+/// borrow from, the keys of random choices, and what is kept of earlier tokens of the sequences, if they go
+/// on with some (see decoding).
 template <element T> struct pass {
   context& ctx;
   tessera::sequences const& sequences;
@@ -180,6 +183,7 @@ template <element T> struct pass {
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
   input_observer<T> layer_inputs = {};
+  token_cache<T>* cache = nullptr;
 
   std::int64_t tokens() const { return sequences.tokens(); }
   /// This pass without its observers.

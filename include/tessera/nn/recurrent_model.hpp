@@ -56,6 +56,7 @@ struct recurrent_config {
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
   using value_type = T;
   using block = Block;
+  static constexpr bool decodes = true;
 
   recurrent_config config;
   embedding<T> token_embedding;

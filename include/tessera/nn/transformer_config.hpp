@@ -50,6 +50,7 @@ struct transformer_config {
   std::int64_t heads = 4;
   std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;      // longest sequence
+  std::int64_t window = 0;         // keys that a query sees, the newest; 0: all (see visible_keys)
   std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
   std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
@@ -77,6 +78,7 @@ struct transformer_config {
     if (embedding != 0) at_least_one("embedding", embedding, most);
     at_least_one("heads", heads, most);
     at_least_one("context", context, most - 1);
+    if (window != 0) at_least_one("window", window, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
     at_least_one("feed_forward", feed_forward, most);
     if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);

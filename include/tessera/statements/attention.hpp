@@ -46,7 +46,7 @@ template <class T, engine By, class Score> struct attention_body {
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
     // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
@@ -163,7 +163,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
@@ -264,7 +264,8 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   seen                      mask::causal or mask::bidirectional; with a window, or the blocks that each
+///                             head sees
 ///   score                     changes the scores before the softmax
 /// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
 /// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to

@@ -26,18 +26,33 @@
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
-/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
-/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, of these, if there is a window,
+/// only the keys at a distance below it (so `window` keys if causal: Beltagy et al. 2020, Jiang et al. 2023),
+/// and, if there are patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head
+/// stores (Child et al. 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor
+/// computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens
+///   window   0: none
 struct visible_keys {
   mask order;
   std::span<pattern const> blocks;
+  std::int64_t window;
 
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
-      : order(of_sequence), blocks(blocks_of_heads) {}
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {},
+               std::int64_t keys_of_window = 0)
+      : order(of_sequence), blocks(blocks_of_heads), window(keys_of_window) {}
+
+  /// The keys [first, last) among `count` keys of its sequence that a query sees by order and window.
+  struct bounds {
+    std::int64_t first, last;
+  };
+  bounds of_query(std::int64_t query, std::int64_t count) const {
+    bounds seen{0, order == mask::causal ? std::min(count, query + 1) : count};
+    if (window == 0) return seen;
+    return {std::max<std::int64_t>(0, query + 1 - window), std::min(seen.last, query + window)};
+  }
 };
 
 using kernels::learned_score_functor;
@@ -47,7 +62,8 @@ using kernels::score_functor;
 namespace eval {
 
 /// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
-inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+inline kernels::lane_keys keys_of_panel(sequences const& layout, visible_keys const& seen,
+                                        std::int64_t panel) {
   kernels::lane_keys keys;
   std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
   for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
@@ -56,8 +72,9 @@ inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std:
       continue;
     }
     while (token >= layout.end(sequence)) ++sequence;
-    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
-    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+    const std::int64_t begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    keys.set(lane, begin + visible.first, begin + visible.last);
   }
   return keys;
 }
@@ -84,14 +101,16 @@ inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first
 }
 
 /// The panels whose keys the queries of a panel may see.
-inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+inline panel_range visited_panels(sequences const& layout, visible_keys const& seen, std::int64_t panel) {
   const std::int64_t first = panel * panel_tokens;
   const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
-  const std::int64_t sequence = layout.sequence_of(last);
-  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
-  if (seen == mask::causal) end = std::min(end, last + 1);
-  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
-  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+  const auto bounds_of = [&](std::int64_t token) {
+    const std::int64_t sequence = layout.sequence_of(token), begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    return visible_keys::bounds{begin + visible.first, begin + visible.last};
+  };
+  const std::int64_t begin = bounds_of(first).first / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(bounds_of(last).last, panel_tokens))};
 }
 
 /// The score functor of a statement without one.
@@ -125,7 +144,9 @@ template <class T, class Score = plain_scores> struct attention_shape {
       return 0;
   }
 
-  void check(const char* operation) const {
+  /// Throws shape_error.
+  ///   cached   whether keys stand in a cache, where each sequence has panels of its own
+  void check(const char* operation, bool cached = false) const {
     if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
       throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
                                 heads.queries, " heads of queries and ", heads.keys,
@@ -139,7 +160,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
     if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
-    if (!seen.blocks.empty()) check_blocks(operation);
+    if (!seen.blocks.empty()) check_blocks(operation, cached);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -186,7 +207,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
   /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
   template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
-    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    const panel_range keys = visited_panels(*layout, seen, panel);
     if (seen.blocks.empty()) return visit(keys);
     const kernels::live_panels among = live(head, panel);
     for (std::int64_t p = keys.first; p < keys.last; ++p)
@@ -208,22 +229,23 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
 
  private:
-  TESSERA_COLD void check_blocks(const char* operation) const {
+  TESSERA_COLD void check_blocks(const char* operation, bool cached) const {
     if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
       throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
                                 heads.queries, " heads of queries: give one for each, or one for all"));
     for (std::int64_t s = 0; s < layout->count(); ++s) {
-      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+      if (!cached && layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
         throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
                                   ": with visible blocks sequences begin at multiples of ", panel_tokens));
-      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      const std::int64_t length = layout->start(s) + layout->length(s);
+      const std::int64_t blocks = ceil_div<std::int64_t>(length, panel_tokens);
       for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
         pattern const& p = seen.blocks[head];
         if (p.block_rows() < blocks || p.block_cols() < blocks)
           throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
                                     p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
-                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
-                                    " blocks of ", panel_tokens));
+                                    length, " tokens, which take ", blocks, " x ", blocks, " blocks of ",
+                                    panel_tokens));
       }
     }
   }

@@ -111,7 +111,7 @@ template <class T> struct rotary_body {
     std::int64_t sequence = layout->sequence_of(token);
     for (int lane = 0; lane < live; ++sequence) {
       const int count = int(std::min<std::int64_t>(live - lane, layout->end(sequence) - token));
-      if (count > 0) visit(lane, count, token - layout->begin(sequence));
+      if (count > 0) visit(lane, count, layout->start(sequence) + token - layout->begin(sequence));
       lane += count;
       token += count;
     }
@@ -138,9 +138,9 @@ template <class T> struct TESSERA_STATEMENT rotary_statement {
       throw shape_error(
           message("[rotary] qkv has ", qkv->tokens(), " tokens but the sequences ", layout->tokens()));
     for (std::int64_t s = 0; s < layout->count(); ++s)
-      if (layout->length(s) > positions->count())
-        throw shape_error(message("[rotary] sequence ", s, " has ", layout->length(s),
-                                  " tokens but there are ", positions->count(), " positions"));
+      if (const std::int64_t length = layout->start(s) + layout->length(s); length > positions->count())
+        throw shape_error(message("[rotary] sequence ", s, " has ", length, " tokens but there are ",
+                                  positions->count(), " positions"));
   }
 
   void lower(plan& p) const {

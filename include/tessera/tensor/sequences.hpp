@@ -15,7 +15,8 @@
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
-/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels. It
+/// may go on with one whose first tokens are in a cache of keys: its tokens then have later positions.
 class sequences {
  public:
   /// No sequences, no tokens.
@@ -35,6 +36,13 @@ class sequences {
   std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
   std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
   std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
+  /// The position of its first token.
+  std::int64_t start(std::int64_t sequence) const {
+    return starts_.empty() ? 0 : starts_[std::size_t(sequence)];
+  }
+  /// Gives the first token of each sequence a position. Allocates only to grow. Throws shape_error unless
+  /// there is one for each, none negative.
+  void start_at(std::span<std::int64_t const> positions);
   std::span<std::int64_t const> offsets() const { return from_zero(offsets_); }
 
   /// The sequence that holds a token, in log(count) steps.
@@ -42,8 +50,11 @@ class sequences {
     TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
     return std::upper_bound(offsets_.begin(), offsets_.end(), token) - offsets_.begin() - 1;
   }
-  /// How many tokens of its sequence stand before a token.
-  std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
+  /// How many tokens of its sequence stand before a token, here or in a cache.
+  std::int64_t position_of(std::int64_t token) const {
+    const std::int64_t sequence = sequence_of(token);
+    return start(sequence) + token - begin(sequence);
+  }
 
   /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
   std::span<std::int64_t const> panel_groups() const { return from_zero(groups_); }
@@ -57,6 +68,7 @@ class sequences {
 
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
+  std::vector<std::int64_t> starts_;  // none: all 0
 };
 
 #ifdef TESSERA_BODY
@@ -83,6 +95,15 @@ TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets
     if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
       groups_.push_back(offset / panel_tokens);
   if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_BODY void sequences::start_at(std::span<std::int64_t const> positions) {
+  if (std::int64_t(positions.size()) != count())
+    throw shape_error(message("[sequences] ", positions.size(), " first positions for ", count(),
+                              " sequences: give one for each"));
+  for (const std::int64_t position : positions)
+    if (position < 0) throw shape_error(message("[sequences] a first position is ", position));
+  starts_.assign(positions.begin(), positions.end());
 }
 
 TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,

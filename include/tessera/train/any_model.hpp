@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/nn/cross_entropy.hpp>
+#include <tessera/nn/decoding.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/recurrent.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
@@ -66,6 +68,9 @@ class any_model {
   /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model
   /// without classes.
   virtual std::vector<float> sequence_logits(token_batch const& shown, nn::any_pass const& p) = 0;
+  /// Sequences that the model goes on with; it and the context must outlive them. Throws option_error of a
+  /// model that does not predict the next token, or has not so many positions.
+  virtual std::unique_ptr<nn::any_decoding> decoding(context& ctx, nn::decoding_options const& of) const = 0;
 };
 
 namespace detail {
@@ -199,6 +204,13 @@ template <class Network> class model_of final : public any_model {
     } else {
       throw option_error("[any_model] the model has no classes of sequences");
     }
+  }
+  std::unique_ptr<nn::any_decoding> decoding([[maybe_unused]] context& ctx,
+                                             [[maybe_unused]] nn::decoding_options const& of) const override {
+    if constexpr (requires { Network::decodes; })
+      return std::make_unique<nn::decoding<Network>>(network, ctx, of);
+    else
+      throw option_error("[any_model] the model does not predict the token that follows others");
   }
 
  private:
