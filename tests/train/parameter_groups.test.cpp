@@ -69,7 +69,7 @@ TEST_CASE("parameter groups: the first group whose names match sets rate and dec
   CHECK(m.second.bias[0] == doctest::Approx(-0.1));
 }
 
-TEST_CASE("parameter groups: a frozen parameter stays as it is, moments too, and is no part of the norm") {
+TEST_CASE("parameter groups: a frozen parameter stays as it is, has no moments, and is no part of the norm") {
   context ctx(1);
   auto m = some_model();
   train::training t(m, train::adamw{});
@@ -80,6 +80,40 @@ TEST_CASE("parameter groups: a frozen parameter stays as it is, moments too, and
   const auto moments = train::elements_of(t.state, m, "first_moment").first.weight;
   CHECK(std::all_of(moments.begin(), moments.end(), [](float v) { return v == 0; }));
   CHECK(m.first.bias[0] != 0);
+  CHECK(t.state.size_bytes() == 2 * std::size_t(m.first.bias.size() + m.second.bias.size()) * sizeof(float));
+  t.group_parameters({{.names = "*.bias", .rate = 0}});  // the weights begin
+  step(ctx, t);
+  CHECK(!t.state.has(1, "first_moment"));
+  CHECK(m.first.weight.begin()[0] != 1);
+}
+
+TEST_CASE("parameter groups: a file of before frozen parameters had no moments is read, and one with none") {
+  context ctx(1);
+  const scratch_folder folder;
+  auto m = some_model();
+  train::training t(m, train::adamw{});
+  step(ctx, t);
+  const train::optimizer_state all = t.state;
+  t.group_parameters({{.names = "first.*", .rate = 0}});
+  train::save(t, folder / "without", {});
+  t.state = all;
+  train::save(t, folder / "with", {});
+  for (char const* name : {"with", "without"}) {
+    auto other = some_model();
+    train::training resumed(other, train::adamw{});
+    resumed.group_parameters({{.names = "first.*", .rate = 0}});
+    train::resume(resumed, train::checkpoint(folder / name));
+    CHECK(!resumed.state.has(0, "first_moment"));
+    CHECK(resumed.state.has(2, "first_moment"));
+    train::training whole(other, train::adamw{});
+    const auto read = [&] {
+      train::resume(whole, train::checkpoint(folder / name), train::other_settings::allowed);
+    };
+    if (name == std::string("with"))
+      CHECK_NOTHROW(read());
+    else
+      CHECK_THROWS_WITH_AS(read(), doctest::Contains("first.weight.first_moment"), io_error);
+  }
 }
 
 TEST_CASE("parameter groups: a backward that computes the gradient of a frozen parameter is told so") {

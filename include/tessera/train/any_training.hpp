@@ -84,15 +84,16 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   /// see add_state. Before the training resumes.
   template <class Hook> void keep(Hook const& hook) { add_state(state, hook, model); }
 
-  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
-  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
-  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
-  /// blocks but the groups keep all patterns.
+  /// Trains the parameters whose names match in another way: see parameter_group. Of frozen parameters the
+  /// gradients are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
+  /// below is trained, and so is the state of the optimizer. Before the training resumes. Throws option_error
+  /// for a group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
   void group_parameters(std::vector<parameter_group> by_name) {
     parameter_groups by(model, std::move(by_name));
     require_evolving(policy, model, by);
     groups = std::move(by);
     groups.fit_gradients(model, gradients);
+    fit_state(state, optimizer, model, groups, turnover.knows_age());
   }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.

@@ -210,6 +210,10 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
     return stored;
   };
   const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  std::set<std::string> arrays;  // older files have those of frozen parameters
+  if (optimizer)
+    for (auto const& of : optimizer->parameters)
+      for (state_array const& array : of) arrays.insert(array.name);
   for (std::size_t i = 0; i < model.size(); ++i) {
     pattern const* const stored = check_tensor(names[i], model[i].tensor);
     if (optimizer)
@@ -220,6 +224,7 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
         expected.insert(in_file);
       }
     if (optimizer && tensors_.contains(names[i] + ".born")) others.insert(names[i] + ".born");
+    for (std::string const& array : arrays) others.insert(names[i] + "." + array);
     if (const std::string master = names[i] + ".master";
         any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
       expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
