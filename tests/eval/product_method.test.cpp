@@ -16,7 +16,7 @@ using namespace tessera;
 using eval::product_kind, eval::product_size;
 
 product_kind with_tokens_kernels(product_kind kind) {
-  kind.has_vector = true;
+  kind.vector_tokens = kind.transposed ? 1 : 16;
   kind.scattered_tokens = kind.transposed ? 32 : 0;
   return kind;
 }
@@ -74,7 +74,8 @@ TEST_CASE("product_method: the table of choices") {
   const row rows[] = {
       {"float, 16x16", of_floats(16, 16), tokens(512), "znver4", "blocks"},
       {"float, 16x16, a token", of_floats(16, 16), tokens(1), "znver4", "vector"},
-      {"float, 16x16, few tokens", of_floats(16, 16), tokens(32), "znver4", "blocks"},
+      {"float, 16x16, few tokens", of_floats(16, 16), tokens(16), "znver4", "vector"},
+      {"float, 16x16, more tokens", of_floats(16, 16), tokens(17), "znver4", "blocks"},
       {"float, 16x16 of Wᵀ, a token", of_floats(16, 16, true), tokens(1), "znver4", "vector"},
       {"float, 16x16 of Wᵀ, few tokens", of_floats(16, 16, true), tokens(32), "znver4", "scattered"},
       {"float, 16x16 of Wᵀ, more tokens", of_floats(16, 16, true), tokens(33), "znver4", "blocks"},

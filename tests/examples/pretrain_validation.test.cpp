@@ -46,6 +46,9 @@ class listener final : public train::any_model {
   train::trainable_layer layer() override { return nothing_; }
   void backward(batch const&, train::owned_layer&, nn::any_pass const&) override {}
   std::vector<float> token_logits(batch const&, std::int64_t, nn::any_pass const&) override { return {}; }
+  std::unique_ptr<nn::any_decoding> decoding(tessera::context&, nn::decoding_options const&) const override {
+    return nullptr;
+  }
 
  private:
   nothing nothing_;

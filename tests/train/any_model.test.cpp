@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -208,6 +209,28 @@ TEST_CASE("any model: gradients of another model are refused, before anything is
   std::swap(t.gradients, gradients);
   CHECK_THROWS_AS(train::train_step(ctx, t, {.rate = 0.1}, [&](int) { return train::token_loss{1, 1}; }),
                   error);
+}
+
+TEST_CASE("any_model: a decoder goes on with tokens, and other models refuse") {
+  context ctx(1);
+  const auto check = [&](train::any_model& model) {
+    const auto running = model.decoding(ctx, {.tokens = 16});
+    train::token_batch shown = batch(false);
+    shown.lengths = {9}, shown.inputs.resize(9);
+    const std::int32_t slot = running->begin();
+    static_cast<void>(running->prefill(slot, std::span(shown.inputs).first(8)));
+    const std::span<float const> logits = running->next({&slot, 1}, std::span(shown.inputs).last(1));
+    const std::vector<float> alone = model.token_logits(shown, 8, {ctx, nn::purpose::evaluation});
+    REQUIRE(logits.size() == alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      CHECK(logits[i] == doctest::Approx(alone[i]).epsilon(1e-5));
+  };
+  train::model_of<gpt> by_keys(gpt(shape(), 1));
+  train::model_of<lstm> by_state(lstm({1, 64, 30, 0, 0.5}, 1));
+  check(by_keys), check(by_state);
+  train::model_of<encoder> other(encoder(shape(), 1));
+  CHECK_THROWS_WITH_AS(static_cast<void>(other.decoding(ctx, {})),
+                       "[any_model] the model does not predict the token that follows others", option_error);
 }
 
 }  // namespace any_model_test

@@ -12,8 +12,8 @@
 
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
+#include "expectation.hpp"
 #include "reader_settings.hpp"
-#include "sampling.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {

@@ -26,11 +26,12 @@
 
 #include "../common/guarded_main.hpp"
 #include "../common/options_help.hpp"
+#include "expectation.hpp"
 #include "forecast.hpp"
+#include "generation.hpp"
 #include "new_settings.hpp"
 #include "plan.hpp"
 #include "run_folder.hpp"
-#include "sampling.hpp"
 #include "trained_model.hpp"
 #include "training_run.hpp"
 
@@ -286,7 +287,7 @@ std::optional<run_record> train_variant(run_origin const& origin, variant const&
   const std::string sampled =
       objective_of(origin.asked) == objective::masked_token
           ? filled_masks(training.trained(), training.validation_part(), origin.symbols)
-          : sampled_text(training.trained(), origin.symbols, origin.asked.context, origin.asked.seed);
+          : sampled_text(training.trained(), origin.symbols, seen_tokens(origin.asked), origin.asked.seed);
   sole_writer.keep_in_place([&] { tessera::io::write_atomically(folder + "/sample.txt", sampled + "\n"); });
   return training.record();
 }

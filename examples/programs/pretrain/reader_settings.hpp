@@ -16,12 +16,13 @@ using namespace programs;
 
 /// All that the sampling program can be told.
 struct sampling_settings {
-  std::string checkpoint, weights = "last", prompt, instruction, input;
-  int tokens = 500, top_k = 0;
-  double temperature = 0.8;
+  std::string checkpoint, weights = "last", prompt, prompts, instruction, input, cache = "same", json;
+  string_list stop;
+  int tokens = 500, top_k = 0, batch = 8;
+  double temperature = 0.8, top_p = 1, min_p = 0, repetition_penalty = 1;
   std::uint64_t seed = 1;
   int threads = 0;
-  bool help = false;
+  bool stats = false, help = false;
 };
 
 inline option_table<sampling_settings> const& sampling_table() {
@@ -32,6 +33,8 @@ inline option_table<sampling_settings> const& sampling_table() {
         {"weights", &s::weights, "last|average",
          "of the checkpoint: its own, or their average, if the run was made with --average"},
         {"prompt", &s::prompt, "TEXT", "the text to go on from; without, a line break"},
+        {"prompts", &s::prompts, "FILE", "a prompt in each line, in place of one; texts come in their order"},
+        {"batch", &s::batch, "[1, 4096]", "texts at a time, of --prompts"},
         {"instruction", &s::instruction, "TEXT",
          "in place of a prompt, what a model that finetune taught --instructions is to do; it ends by "
          "itself"},
@@ -40,7 +43,18 @@ inline option_table<sampling_settings> const& sampling_table() {
         {"temperature", &s::temperature, "[0, inf)",
          "logits are divided by it; 0: always the likeliest token"},
         {"top-k", &s::top_k, "[0, 2e9]", "choose among so many likeliest tokens; 0: among all"},
+        {"top-p", &s::top_p, "(0, 1]",
+         "choose among the fewest likeliest tokens that have this probability together"},
+        {"min-p", &s::min_p, "[0, 1]",
+         "not among tokens that are less likely than this share of the likeliest"},
+        {"repetition-penalty", &s::repetition_penalty, "(0, inf)",
+         "logits of tokens that are in the text are divided by it"},
+        {"stop", &s::stop, "TEXT ...", "a text ends before the first of these"},
         {"seed", &s::seed, "[0, inf)", "decides what is chosen"},
+        {"cache", &s::cache, "same|bfloat16",
+         "how keys and values are kept: as the model computes, or rounded"},
+        {"json", &s::json, "FILE", "writes prompts and texts to it"},
+        {"stats", &s::stats, "", "says how fast tokens come, and how fast memory is read for them"},
         {"threads", &s::threads, "[0, 4096]", "0: as many as this process may use"},
         {"help", &s::help, "", "print this", option_role::command}}}};
   return table;
@@ -234,6 +248,10 @@ inline sampling_settings new_sampling_settings(string_list const& arguments) {
     refuse("--instruction", "stands in place of a --prompt; leave one out");
   if (s.instruction.empty() && !s.input.empty())
     refuse("--input", "is of an --instruction, and there is none");
+  if (!s.prompts.empty() && !(s.prompt.empty() && s.instruction.empty()))
+    refuse("--prompts", "stands in place of a --prompt or an --instruction; leave one out");
+  for (std::string const& each : s.stop)
+    if (each.empty()) refuse("--stop", "is an empty text, before which every text ends");
   return s;
 }
 

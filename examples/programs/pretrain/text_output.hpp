@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -62,6 +65,40 @@ class text_output {
   std::FILE* out_;
   bool is_terminal_;
   printable_pieces pieces_;
+};
+
+/// A text that comes in pieces, and ends before the first of some strings.
+class text_before {
+ public:
+  /// No string is empty.
+  explicit text_before(std::vector<std::string> strings) : strings_(std::move(strings)) {}
+
+  /// The bytes that another piece completes: what may begin a string waits.
+  std::string add(std::string_view piece) {
+    text_ += piece;
+    std::size_t kept = 0;
+    for (std::string const& each : strings_) {
+      if (const std::size_t at = text_.find(each); at != std::string::npos) {
+        ended_ = true;
+        text_.resize(at);
+      }
+      for (std::size_t n = std::min(each.size() - 1, text_.size()); n > kept; --n)
+        if (std::string_view(text_).ends_with(std::string_view(each).substr(0, n))) kept = n;
+    }
+    if (ended_) kept = 0;
+    std::string shown = text_.substr(0, text_.size() - kept);
+    text_.erase(0, text_.size() - kept);
+    return shown;
+  }
+  /// Whether one of the strings came.
+  bool ended() const { return ended_; }
+  /// The rest, behind the last piece.
+  std::string end() { return std::exchange(text_, {}); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::string text_;  // that waits
+  bool ended_ = false;
 };
 
 }  // namespace pretrain

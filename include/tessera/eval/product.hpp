@@ -50,6 +50,11 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
     return 0;
   }
 
+  static constexpr int vector_tokens() {
+    using sums = kernels::vector_sums<simd::native, W, Block>;
+    return !sums::exists ? 0 : Transposed ? 1 : sums::most_tokens;
+  }
+
   static constexpr product_kind kind{
       .rows = line_block::rows,
       .cols = line_block::cols,
@@ -58,7 +63,7 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
       .widens_x = !std::is_same_v<X, factor_x>,
       .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
       .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
-      .has_vector = kernels::vector_sums<simd::native, W, Block>::exists,
+      .vector_tokens = vector_tokens(),
       .scattered_tokens = scattered_tokens()};
 
   static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
@@ -99,7 +104,7 @@ TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
                                  product_operands<Types, Tree> of) {
   of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
   cut_destination<Shape>(p, to, of, 1);
-  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth(), of.to.tokens));
   s.divides = division::freely;
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));

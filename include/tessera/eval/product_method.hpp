@@ -17,7 +17,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 enum class product_form : std::uint8_t {
   blocks,     // along the blocks of each line
   ordered,    // single elements, copied into the order of use
-  vector,     // one token: weights fill the registers
+  vector,     // few tokens: weights fill the registers
   scattered,  // Wᵀ·x of few tokens: a block is added to the sums of its column
   decoded,    // N:M, line by line
   covered,    // N:M, written in dense blocks before
@@ -49,7 +49,7 @@ struct product_kind {
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.
   engine_set by_integers = {}, by_factors = {};
-  bool has_vector = false;   // there are loops for one token
+  int vector_tokens = 0;     // most tokens that the loops along weights are worth; 0: there are none
   int scattered_tokens = 0;  // most tokens that the scattered loops are worth; 0: there are none
 
   constexpr bool is_single() const { return rows * cols == 1; }
@@ -130,7 +130,7 @@ constexpr product_methods methods_of(product_kind const& kind) {
   if (kind.by_integers.allows(engine::amx) && kind.cols >= 16) ways.add({blocks, engine::amx, false, false});
   if (kind.by_integers.allows(engine::quads)) ways.add({blocks, engine::quads, false, false});
   if (kind.by_factors.allows(engine::amx)) ways.add({blocks, engine::amx, kind.widens_w, kind.widens_x});
-  if (kind.has_vector) ways.add({vector, engine::fma, false, kind.widens_x});
+  if (kind.vector_tokens > 0) ways.add({vector, engine::fma, false, kind.widens_x});
   if (kind.scattered_tokens > 0) ways.add({scattered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.is_single()) ways.add({ordered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.by_factors.allows(engine::pairs)) ways.add({blocks, engine::pairs, kind.widens_w, kind.widens_x});
@@ -152,7 +152,7 @@ TESSERA_INLINE constexpr bool suits(product_method const& way, product_kind cons
     case ordered:
       return kind.kept > 0 || (size.is_sparse && panels >= fewest_panels_ordered);
     case vector:
-      return size.tokens == 1;
+      return size.tokens <= kind.vector_tokens;
     case scattered:
       // Single elements are ordered where that pays.
       return kind.is_single() ? size.is_sparse && panels < fewest_panels_ordered

@@ -121,7 +121,7 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
   static constexpr int most_tokens = sums_of::most_tokens;
 
   /// Bytes of product_arguments::sums.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t) {
+  static std::size_t sums_bytes(block_index const& index, std::int64_t, std::int64_t) {
     return std::size_t(index.lines()) * std::size_t(Block::cols * sums_of::pass_tokens) * sizeof(T);
   }
 
