@@ -175,8 +175,8 @@ class outgoing_hugging_face {
   void add_classifier() {
     const std::int64_t classes = need("classifier.weight").rows();
     const auto linear = [&](std::string const& ours, std::string const& theirs, std::int64_t rows) {
-      add({ours + ".weight", {theirs + ".weight"}, rows, shape_.hidden, io::orientation::as_it_is});
-      add({ours + ".bias", {theirs + ".bias"}, rows, 0, io::orientation::as_it_is});
+      add({ours + ".weight", {{theirs + ".weight", rows}}, shape_.hidden, io::orientation::as_it_is});
+      add({ours + ".bias", {{theirs + ".bias", rows}}, 0, io::orientation::as_it_is});
     };
     linear("pooler", "bert.pooler.dense", shape_.hidden);
     linear("classifier", "classifier", classes);
@@ -185,25 +185,24 @@ class outgoing_hugging_face {
     const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
     any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
     element_type const& element = tensor.element();
-    const std::int64_t cols = std::max<std::int64_t>(1, each.cols), rows = each.rows_of_each();
-    if (!is_new && (tensor.rows() != each.rows || tensor.cols() != cols))
-      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows,
-                     " x ", cols, " in ", class_name()));
+    if (!is_new && (tensor.rows() != each.rows() || tensor.cols() != each.width()))
+      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows(),
+                     " x ", each.width(), " in ", class_name()));
     if (!is_new) have_places_.insert(tensor.address());
-    std::vector<std::byte*> begins;
-    for (std::string const& name : each.theirs) {
-      std::vector<std::byte>& values = values_.emplace_back(std::size_t(rows * cols) * element.bytes);
-      written_.push_back({name, element.name, each.shape(), values});
-      begins.push_back(values.data());
+    std::int64_t first = 0;
+    for (hugging_face_part const& part : each.theirs) {
+      std::vector<std::byte>& values =
+          values_.emplace_back(std::size_t(part.rows * each.width()) * element.bytes);
+      written_.push_back({part.name, element.name, each.shape(part), values});
+      if (is_new) return;
+      for_each_value(tensor, tensor.data(), element.bytes,
+                     [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+                       if (row < first || row >= first + part.rows) return;
+                       const std::int64_t at = each.place(part, row - first, col);
+                       std::memcpy(values.data() + std::size_t(at) * element.bytes, value, element.bytes);
+                     });
+      first += part.rows;
     }
-    if (is_new) return;
-    const bool transposed = each.theirs_stand == io::orientation::transposed;
-    for_each_value(tensor, tensor.data(), element.bytes,
-                   [&](std::byte const* value, std::int64_t row, std::int64_t col) {
-                     const std::int64_t r = row % rows, at = transposed ? col * rows + r : r * cols + col;
-                     std::memcpy(begins[std::size_t(row / rows)] + std::size_t(at) * element.bytes, value,
-                                 element.bytes);
-                   });
   }
 
   /// Throws for a tensor that was not written, but for scales of activations in 8 bits.
