@@ -83,7 +83,7 @@ TEST_CASE("model_size: counts follow an output weight, inner features and biases
     config.biases_of_attention = biases;
     check_parameters(llama(config, 1), llama::size(config));
   }
-  // Those of LlamaForCausalLM of transformers, for TinyLlama-1.1B.
+  // TinyLlama-1.1B by LlamaForCausalLM of transformers.
   CHECK(nn::llama<float, block_shape<16>>::size(nn::llama_config("1b")).parameters == 1100048384);
 }
 

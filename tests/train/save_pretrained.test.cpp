@@ -66,8 +66,8 @@ TEST_CASE("save_pretrained: what was read of Hugging Face is written with the sa
   check("bert", train::pretrained<bert>(golden + "bert"));
 }
 
-/// Whether the tensors of a folder have the numbers of those in some files. Vectors beside narrow weights are
-/// float here.
+/// Whether the tensors of a folder have the numbers of the tensors in some files. Vectors beside narrow
+/// weights are float here.
 bool same_numbers(std::string const& a, std::vector<std::string> const& files) {
   const io::safetensors_file one(a + "/model.safetensors");
   const io::safetensors_files other(files);

@@ -24,7 +24,7 @@ inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini
 inline constexpr std::array gpt_presets{preset{"tiny", 2, 128, 2},     preset{"mini", 4, 256, 4},
                                         preset{"small", 12, 768, 12},  preset{"medium", 24, 1024, 16},
                                         preset{"large", 36, 1280, 20}, preset{"xl", 48, 1600, 25}};
-/// Small LLaMAs for a CPU, those of Miao et al. 2023 (SpecInfer), TinyLlama (Zhang et al. 2024), and the
+/// Small LLaMAs for a CPU, two of Miao et al. 2023 (SpecInfer), TinyLlama (Zhang et al. 2024), and the
 /// smallest of Touvron et al. 2023.
 inline constexpr std::array llama_presets{
     preset{"tiny", 2, 128, 2, 0, 352},   preset{"mini", 4, 256, 4, 0, 704},
@@ -64,8 +64,8 @@ inline transformer_config gpt2_config(std::string const& name) {
   config.vocabulary = 50257, config.context = 1024, config.dropout = 0.1;
   return config;
 }
-/// What makes an nn::llama of a configuration: rotary positions, an output weight of its own, no biases, and
-/// MLPs of 8 ÷ 3 the features, rounded up to a multiple of 32, if it says nothing of them.
+/// A configuration of an nn::llama, for one of a GPT: with rotary positions, an output weight of its own, no
+/// biases, and MLPs of 8 ÷ 3 the features, rounded up to a multiple of 32, if it says nothing of them.
 inline transformer_config as_llama(transformer_config of) {
   of.positions = position_coding::rotary;
   of.output = output_weight::own;

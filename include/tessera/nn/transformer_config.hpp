@@ -28,8 +28,8 @@ enum class norm_layers { present, absent };
 /// The weight of the logits: the table of tokens (tied), or a matrix of its own.
 enum class output_weight { tied, own };
 
-/// Which biases attention has in a model without others: none, those of queries, keys and values (Qwen2), or
-/// that of the output, too.
+/// Which biases attention has in a model without others: none, of queries, keys and values (Qwen2), or of the
+/// output, too.
 enum class attention_bias { none, inputs, all };
 
 /// How a block adds the result of a branch F to its input.

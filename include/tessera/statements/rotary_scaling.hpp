@@ -12,14 +12,16 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// Which frequencies of rotary positions are divided by a factor.
 ///   none
 ///   linear   all (Chen et al. 2023, eq. 4)
-///   llama3   those of long wavelengths (Llama 3.1: Grattafiori et al. 2024, as transformers computes them)
+///   llama3   frequencies of long wavelengths (Llama 3.1: Grattafiori et al. 2024, as transformers computes
+///   them)
 enum class rotary_scaling_form { none, linear, llama3 };
 
 /// How rotary positions are changed after a training on short sequences, for longer ones.
 struct rotary_scaling {
   rotary_scaling_form form = rotary_scaling_form::none;
   double factor = 1;
-  // Of llama3: wavelengths below trained / short_part stay, those above trained / long_part are divided.
+  // Of llama3: the frequency of a wavelength below trained / short_part stays, above trained / long_part it
+  // is divided.
   double long_part = 1, short_part = 4;
   std::int64_t trained = 8192;  // tokens of the sequences before
 

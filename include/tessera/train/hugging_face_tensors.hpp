@@ -36,7 +36,7 @@ struct hugging_face_part {
   std::int64_t rows;
   std::int64_t turned_head = 0;  // features of a head whose rotated pairs are its halves there; 0: as here
 
-  /// The row there of a row here, of those that this part holds.
+  /// The row there of a row here, among the rows of this part.
   std::int64_t row_of(std::int64_t row) const {
     if (turned_head == 0) return row;
     const std::int64_t feature = row % turned_head;

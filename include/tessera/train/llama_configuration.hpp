@@ -17,12 +17,12 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
-/// What config.json says of a LLaMA, a Mistral or a Qwen2.
+/// The configuration of a LLaMA, a Mistral or a Qwen2 by config.json.
 struct llama_configuration {
   nn::transformer_config shape;
   double epsilon;
 };
-/// Throws io_error, with its name, for a member that asks for what nn::llama has not.
+/// Throws io_error, with its name, for a member that asks for another model.
 llama_configuration read_llama_configuration(hugging_face const& from);
 
 #ifdef TESSERA_BODY
@@ -77,7 +77,7 @@ TESSERA_BODY rotary_scaling read_rotary_scaling(io::json_place const& at) {
   return scaling;
 }
 
-/// The members of transformers 5, `rope_parameters`, or those before.
+/// By `rope_parameters`, as transformers 5 writes it, or by the members of its earlier versions.
 TESSERA_BODY void read_rotary(hugging_face const& from, nn::transformer_config& c) {
   const auto is_there = [](auto const& place) { return place && !place->value().is_null(); };
   const auto base = [&](io::json_place const& at) {

@@ -53,9 +53,8 @@ struct pretrained_folder {
 /// config.json and model.safetensors, is new or has only files of these names, and appears as a whole.
 /// Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
 /// needed. Weights that are multiplied in 8 bits here are not rounded to them.
-///   Throws option_error, with the name of a tensor or a setting, for a model that is none of these: a GPT
-///   with
-/// rotary positions or norms without bias, a gated MLP beside layer norms, scaled residual connections,
+///   Throws option_error, with the name of a tensor or a setting, for a model that is none of these: rotary
+/// positions or norms without bias in a GPT, a gated MLP beside layer norms, scaled residual connections,
 /// layers that are used several times, a factorised embedding, adapters that are not merged. Throws io_error
 /// for a folder that cannot be written.
 void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
