@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tessera/io/json.hpp>
+#include <tessera/nn/presets.hpp>
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
