@@ -1,6 +1,6 @@
 # tessera_compiled_types(FOLDER type…)
-# Makes in FOLDER what compiles <tessera/compiled.hpp> for some types, such as float_16x16. The list compiled_sources has
-# then the source files: the first three have what is compiled once, each other one a type; or, with
+# Makes in FOLDER what compiles <tessera/compiled.hpp> for some types, such as float_16x16 or llama_float_16x16. The list
+# compiled_sources has then the source files: the first three have what is compiled once, each other one a type; or, with
 # TESSERA_BLOCKS_AT_ONCE, an element with its blocks. What is compiled of them, or includes that header, defines
 # TESSERA_COMPILED and has the include directories compiled_include_dirs.
 function(tessera_compiled_types folder)
@@ -13,11 +13,11 @@ function(tessera_compiled_types folder)
   set(each "")
   set(files "")
   foreach(type IN LISTS ARGN)
-    if(NOT type MATCHES "^(float|double|bfloat16|float16|float8|int8)_(1x1|4x4|8x8|16x16)$")
+    if(NOT type MATCHES "^(llama_)?(float|double|bfloat16|float16|float8|int8)_(1x1|4x4|8x8|16x16)$")
       message(FATAL_ERROR "tessera: there is no compiled type '${type}', but float_, double_, bfloat16_, float16_, float8_ "
-        "and int8_ with 1x1, 4x4, 8x8 and 16x16")
+        "and int8_ with 1x1, 4x4, 8x8 and 16x16, also with llama_ before them")
     endif()
-    string(REGEX MATCH "^([a-z0-9]+)_([0-9]+)x" _ ${type})
+    string(REGEX MATCH "^([a-z0-9_]+)_([0-9]+)x" _ ${type})
     set(instance " each(${CMAKE_MATCH_1}, ${CMAKE_MATCH_2})")
     set(file ${type})
     if(TESSERA_BLOCKS_AT_ONCE)

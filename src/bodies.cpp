@@ -64,6 +64,7 @@
 #include <tessera/train/hugging_face_tensors.hpp>
 #include <tessera/train/interpolate.hpp>
 #include <tessera/train/kept_parameters.hpp>
+#include <tessera/train/llama_configuration.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/masking.hpp>
 #include <tessera/train/masters.hpp>
@@ -98,6 +99,7 @@
 #include <tessera/train/sparsity/watching/model_patterns.hpp>
 #include <tessera/train/sparsity/watching/pattern_history.hpp>
 #include <tessera/train/weight_average.hpp>
+#include <tessera/train/weight_files.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace the_compiled_library_must_be_of_the_same {
 

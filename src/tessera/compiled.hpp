@@ -68,6 +68,11 @@
   TESSERA_INSTANCE template struct nn::transformer_block<T, B, nn::norm_order::post>; \
   TESSERA_TRANSFORMER_INSTANCES(T, B, linear)
 
+// A LLaMA whose weights are layers LINEAR, for a type such as llama_float_16x16.
+#define TESSERA_LLAMA_INSTANCES(T, B, LINEAR)                                          \
+  TESSERA_INSTANCE template struct nn::stack<T, nn::gated_block_of<nn::LINEAR<T, B>>>; \
+  TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::gated_block_of<nn::LINEAR<T, B>>>)
+
 // And other models.
 #define TESSERA_WIDE_INSTANCES(T, B)                    \
   TESSERA_NARROW_INSTANCES(T, B)                        \
@@ -80,6 +85,12 @@
 #define TESSERA_INSTANCES_float16(B) TESSERA_NARROW_INSTANCES(float16, B)
 #define TESSERA_INSTANCES_float8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, float8_linear)
 #define TESSERA_INSTANCES_int8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, int8_linear)
+#define TESSERA_INSTANCES_llama_float(B) TESSERA_LLAMA_INSTANCES(float, B, linear)
+#define TESSERA_INSTANCES_llama_double(B) TESSERA_LLAMA_INSTANCES(double, B, linear)
+#define TESSERA_INSTANCES_llama_bfloat16(B) TESSERA_LLAMA_INSTANCES(bfloat16, B, linear)
+#define TESSERA_INSTANCES_llama_float16(B) TESSERA_LLAMA_INSTANCES(float16, B, linear)
+#define TESSERA_INSTANCES_llama_float8(B) TESSERA_LLAMA_INSTANCES(float, B, float8_linear)
+#define TESSERA_INSTANCES_llama_int8(B) TESSERA_LLAMA_INSTANCES(float, B, int8_linear)
 #define TESSERA_INSTANCES_OF(PRECISION, ROWS) TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS)
 #define TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS) TESSERA_INSTANCES_##PRECISION(block_shape<ROWS>)
 
@@ -115,6 +126,7 @@ TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
 #undef TESSERA_INSTANCE_TYPES
 #undef TESSERA_MODEL_INSTANCE
 #undef TESSERA_TRANSFORMER_INSTANCES
+#undef TESSERA_LLAMA_INSTANCES
 #undef TESSERA_NARROW_INSTANCES
 #undef TESSERA_WIDE_INSTANCES
 #undef TESSERA_INSTANCES_float
@@ -123,6 +135,12 @@ TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
 #undef TESSERA_INSTANCES_float16
 #undef TESSERA_INSTANCES_float8
 #undef TESSERA_INSTANCES_int8
+#undef TESSERA_INSTANCES_llama_float
+#undef TESSERA_INSTANCES_llama_double
+#undef TESSERA_INSTANCES_llama_bfloat16
+#undef TESSERA_INSTANCES_llama_float16
+#undef TESSERA_INSTANCES_llama_float8
+#undef TESSERA_INSTANCES_llama_int8
 #undef TESSERA_INSTANCES_OF
 #undef TESSERA_INSTANCES_OF_EXPANDED
 #undef TESSERA_TRAINING_INSTANCE

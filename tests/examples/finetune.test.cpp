@@ -100,9 +100,11 @@ TEST_CASE("finetune: options that do not go together are refused") {
   CHECK(refusal("--instructions a --method lora --random-weights").find("[--random-weights]") == 0);
   CHECK(refusal("--instructions a --rank 0").find("[--rank]") == 0);
   CHECK(error_of<tessera::option_error>([] { targets_of("q,x", "--target"); }) ==
-        "[--target] has no target \"x\"; there are q, k, v, qkv, out, up and down, with commas between, and "
-        "all");
+        "[--target] has no target \"x\"; there are q, k, v, qkv, out, up, down and, of a LLaMA, gate, with "
+        "commas "
+        "between, and all");
   CHECK(text_of(targets_of("all", "")) == "q,k,v,out,up,down");
+  CHECK(text_of(targets_of("all", "", "llama")) == "q,k,v,out,up,down,gate");
   CHECK(text_of(targets_of("down,qkv", "")) == "qkv,down");
 }
 

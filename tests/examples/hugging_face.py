@@ -77,4 +77,5 @@ with tempfile.TemporaryDirectory() as scratch:
     check_decoder(here, "bytes", "--level", "byte", "--only", "sparse")
     check_decoder(here, "pieces", "--level", "bpe", "--vocabulary", "300")
     check_decoder(here, "words of a decoder", "--level", "wordpiece", "--vocabulary", "300")
+    check_decoder(here, "a LLaMA", "--model", "llama", "--key-heads", 2, "--only", "dense")
     check_encoder(here, "words", "--vocabulary", "300")

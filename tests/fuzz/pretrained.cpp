@@ -12,7 +12,11 @@
 
 #include <tessera/io/file.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/transformer_config.hpp>
 #include <tessera/train/hugging_face.hpp>
+#include <tessera/train/hugging_face_tensors.hpp>
+#include <tessera/train/llama_configuration.hpp>
 
 using namespace tessera;
 
@@ -36,17 +40,19 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t siz
   config.put(is_index ? R"({"n_embd": 2, "vocab_size": 3})" : text);
   index.put(is_index ? text : R"({"weight_map": {"lm_head.weight": "a.safetensors"}})");
   try {
-    train::detail::hugging_face from(folder, "GPT2LMHeadModel", "transformer.",
-                                     {{"transformer.wte.weight", "lm_head.weight"}});
+    train::detail::hugging_face from(folder, {{"gpt2", "GPT2LMHeadModel"}}, "transformer.");
+    from.tie("transformer.wte.weight", "lm_head.weight");
+    if (from.setting("rope_parameters") || from.setting("num_key_value_heads"))
+      static_cast<void>(train::detail::read_llama_configuration(from));
     from.expect_activation("activation_function", {"gelu_new"}, "gelu_new", "the activation is");
     from.expect("scale_attn_weights", {true}, "the model has");
-    const std::int64_t hidden = from.integer("n_embd", "hidden_size", 768),
-                       rows = from.integer("vocab_size", "", 50257, 1, 1 << 24);
-    static_cast<void>(from.times_hidden("n_inner", 4 * hidden, hidden));
+    nn::transformer_config c;
+    c.hidden = from.integer("n_embd", "hidden_size", 768);
+    c.vocabulary = from.integer("vocab_size", "", 50257, 1, 1 << 24);
+    c.feed_forward = from.times_hidden("n_inner", 4 * c.hidden, c.hidden);
     static_cast<void>(from.epsilon("layer_norm_epsilon", 1e-5));
-    feature_vector<float> none;
-    from.read([&] { from.tensor("transformer.wte.weight", {rows, hidden}, [&]() -> auto& { return none; }); },
-              nullptr, [&] { throw error("all is there"); });
+    from.read(train::detail::hugging_face_model::gpt2, c, nullptr,
+              []() -> nn::mutable_parameter_list { throw error("all is there"); });
     std::abort();
   } catch (error const&) {
   }

@@ -4,13 +4,17 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
 #include <support/gradient_check.hpp>
 
 #include <tessera/nn/alibi.hpp>
+#include <tessera/nn/combinators.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/presets.hpp>
 
 namespace gpt_test {
 
@@ -80,6 +84,62 @@ TEST_CASE("gpt: gradients are right with blocks of another kind and without a po
   config.density = 0.5;
   config.positions = nn::position_coding::none;
   check<nn::gpt<T, block_shape<4>, block>>(config, 1);
+}
+
+nn::transformer_config small_llama() {
+  auto config = nn::as_llama(small());
+  config.hidden = 24, config.heads = 4, config.key_heads = 2, config.mlp_features = 27;
+  return config;
+}
+
+TEST_CASE("llama: gradients are right with an output weight of its own, and with the table of tokens") {
+  using llama = nn::llama<double, block_shape<4>>;
+  static_assert(std::is_same_v<llama::norm, nn::rms_norm<double>>);
+  auto config = small_llama();
+  check<llama>(config, 1);
+  config.density = 0.5;
+  config.output = nn::output_weight::tied;
+  config.biases_of_attention = nn::attention_bias::inputs;
+  config.scaling = {rotary_scaling_form::linear, 2.5};
+  check<llama>(config, 3);
+}
+
+TEST_CASE("llama: gradients are right with an output weight and a factorised embedding") {
+  auto config = small_llama();
+  config.embedding = 7;
+  check<nn::gpt<double, block_shape<4>, nn::recomputed<double, nn::llama<double, block_shape<4>>::layer>>>(
+      config, 3);
+}
+
+TEST_CASE("llama: the parameters are those of the configuration") {
+  const auto names_of = [](nn::transformer_config const& config) {
+    const nn::llama<float, block_shape<4>> m(config, 1);
+    return nn::parameter_list(m).names();
+  };
+  auto config = small_llama();
+  config.layers = 1;
+  const std::vector<std::string> plain{"token_embedding",
+                                       "block.0.norm1.weight",
+                                       "block.0.attention.qkv.weight",
+                                       "block.0.attention.out.weight",
+                                       "block.0.norm2.weight",
+                                       "block.0.mlp.gate.weight",
+                                       "block.0.mlp.up.weight",
+                                       "block.0.mlp.down.weight",
+                                       "final_norm.weight",
+                                       "output"};
+  CHECK(names_of(config) == plain);
+  config.output = nn::output_weight::tied;
+  CHECK(names_of(config).back() == "final_norm.weight");
+  const auto biases = [&](nn::attention_bias which) {
+    config.biases_of_attention = which;
+    auto names = names_of(config);
+    std::erase_if(names, [](std::string const& name) { return !name.ends_with("bias"); });
+    return names;
+  };
+  CHECK(biases(nn::attention_bias::inputs) == std::vector<std::string>{"block.0.attention.qkv.bias"});
+  CHECK(biases(nn::attention_bias::all) ==
+        std::vector<std::string>{"block.0.attention.qkv.bias", "block.0.attention.out.bias"});
 }
 
 TEST_CASE("gpt: rotary positions of odd heads and keys that do not divide are refused") {

@@ -110,7 +110,7 @@ TEST_CASE("lora of a transformer: targets") {
     }
     return std::string();
   };
-  CHECK(refusal({}, {}) == "[lora] no targets: q, k, v, qkv, out, up and down are");
+  CHECK(refusal({}, {}) == "[lora] no targets: q, k, v, qkv, out, up, down and gate are");
   CHECK(refusal({}, {.query = true, .qkv = true}).find("qkv and one of q, k and v") != std::string::npos);
   CHECK(refusal({.rank = 25}, {.up = true}) ==
         "[lora] rank is 25, but block.0.mlp.up has 24 rows or columns");

@@ -75,6 +75,18 @@ TEST_CASE("model_size: counts follow the positions, the heads of keys and the ki
   }
 }
 
+TEST_CASE("model_size: counts follow an output weight, inner features and biases of attention") {
+  using llama = nn::llama<double, block>;
+  auto config = nn::as_llama(small());
+  config.density = 0.3, config.mlp_features = 80;
+  for (const auto biases : {nn::attention_bias::none, nn::attention_bias::inputs, nn::attention_bias::all}) {
+    config.biases_of_attention = biases;
+    check_parameters(llama(config, 1), llama::size(config));
+  }
+  // TinyLlama-1.1B by LlamaForCausalLM of transformers.
+  CHECK(nn::llama<float, block_shape<16>>::size(nn::llama_config("1b")).parameters == 1100048384);
+}
+
 TEST_CASE("model_size: counts of an encoder are those of its containers") {
   for (const std::int64_t segments : {0, 2}) {
     auto config = small();

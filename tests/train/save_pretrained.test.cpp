@@ -16,6 +16,8 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/nn/encoder.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/parameter_list.hpp>
+#include <tessera/nn/presets.hpp>
 #include <tessera/nn/scaled_residual.hpp>
 #include <tessera/train/pretrained.hpp>
 #include <tessera/train/save_pretrained.hpp>
@@ -62,6 +64,79 @@ TEST_CASE("save_pretrained: what was read of Hugging Face is written with the sa
   };
   check("gpt2", train::pretrained<gpt2>(golden + "gpt2"));
   check("bert", train::pretrained<bert>(golden + "bert"));
+}
+
+/// Whether the tensors of a folder have the numbers of the tensors in some files. Vectors beside narrow
+/// weights are float here.
+bool same_numbers(std::string const& a, std::vector<std::string> const& files) {
+  const io::safetensors_file one(a + "/model.safetensors");
+  const io::safetensors_files other(files);
+  std::size_t count = 0;
+  for (io::safetensors_file const& file : other.files()) count += file.tensors().size();
+  return count == one.tensors().size() && std::ranges::all_of(one.tensors(), [&](auto const& x) {
+           if (!other.contains(x.first)) return false;
+           io::safetensors_file const& file = other.file_of(x.first);
+           return x.second.shape == file.at(x.first).shape &&
+                  (x.second.shape.size() == 1 || x.second.dtype == file.at(x.first).dtype) &&
+                  io::read_numbers<double>(one, x.first) == io::read_numbers<double>(file, x.first);
+         });
+}
+
+TEST_CASE("save_pretrained: a LLaMA, a Mistral and a Qwen2 are written with the same numbers and settings") {
+  const scratch_folder scratch;
+  const auto check = [&](std::string const& name, auto const& model, std::vector<std::string> const& files,
+                         io::json::object more = {}) {
+    INFO(name);
+    const std::string to = scratch / name, from = golden + name;
+    train::save_pretrained(to, model, {.configuration = std::move(more), .context = model.config.context});
+    std::vector<std::string> paths;
+    for (std::string const& file : files) paths.push_back(from + "/" + file);
+    CHECK(same_numbers(to, paths));
+    const io::json written = io::read_json(to + "/config.json"),
+                   original = io::read_json(from + "/config.json");
+    for (io::json_member const& member : *written.get_if<io::json::object>()) {
+      INFO(member.key);
+      if (member.key == "rope_theta" || (name == "mistral" && member.key.ends_with("_bias"))) continue;
+      REQUIRE(original.find(member.key));
+      CHECK(member.value == *original.find(member.key));
+    }
+  };
+  check("llama", train::pretrained<nn::llama<float, block_shape<4>>>(golden + "llama"),
+        {"model.safetensors"});
+  check("qwen2", train::pretrained<nn::llama<float16, block_shape<4>>>(golden + "qwen2"),
+        {"model.safetensors"});
+  check("mistral", train::pretrained<nn::llama<bfloat16, block_shape<4>>>(golden + "mistral"),
+        {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
+        {{"architectures", io::json::array{"MistralForCausalLM"}}, {"model_type", "mistral"}});
+}
+
+TEST_CASE("save_pretrained: a LLaMA of any shape is read again") {
+  using model = nn::llama<float, block_shape<4>>;
+  const scratch_folder scratch;
+  int number = 0;
+  for (const auto biases : {nn::attention_bias::none, nn::attention_bias::inputs, nn::attention_bias::all})
+    for (const auto rotary : {train::rotary_order::halves, train::rotary_order::neighbours})
+      for (const rotary_scaling& scaling : {rotary_scaling{}, rotary_scaling{rotary_scaling_form::linear, 2},
+                                            rotary_scaling{rotary_scaling_form::llama3, 8, 1, 4, 64}}) {
+        nn::transformer_config c = nn::as_llama(small_shape());
+        c.heads = 3, c.key_heads = 1, c.mlp_features = 21;
+        c.biases_of_attention = biases, c.scaling = scaling, c.rotary_base = 500;
+        if (biases == nn::attention_bias::all) c.bias = nn::bias_term::present;
+        if (rotary == train::rotary_order::halves) c.output = nn::output_weight::tied;
+        model written(c, 1);
+        const std::string to = scratch / std::to_string(number++);
+        train::save_pretrained(to, written, {.context = 7, .rotary = rotary});
+        const auto read = train::pretrained<model>(to, {.rotary = rotary});
+        CHECK(read.blocks.layers[0].attention.positions.scaling() == scaling);
+        CHECK(read.config.rotary_base == 500);
+        CHECK(read.config.context == 7);
+        const nn::parameter_list expected(written), found(read);
+        REQUIRE(expected.names() == found.names());
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          INFO(found.name(i));
+          CHECK(found[i].tensor.values() == expected[i].tensor.values());
+        }
+      }
 }
 
 TEST_CASE_TEMPLATE("save_pretrained: a sparse model of any element is read again, its absent blocks as zeros",
@@ -141,7 +216,12 @@ TEST_CASE("save_pretrained: what GPT-2 and BERT do not have is refused by name, 
   using gated = nn::gpt<float, block_shape<4>,
                         nn::transformer_block<float, block_shape<4>, nn::norm_order::pre,
                                               nn::layer_norm<float>, nn::gated_mlp<float, block_shape<4>>>>;
-  has(says(gated(c, 1)), "block.0.mlp.gate.weight, and GPT2LMHeadModel has not");
+  has(says(gated(c, 1)), "the model has no rotary positions, which LlamaForCausalLM has");
+  c = nn::as_llama(small_shape());
+  has(says(gated(c, 1)), "block.0.norm1 subtracts the mean, and a norm of LlamaForCausalLM does not");
+  has(says(nn::llama<float, block_shape<4>>(c, 1)),
+      "pretrained_folder::context is 0: make it the longest sequence, which LlamaForCausalLM has");
+  c = small_shape();
   using post =
       nn::gpt<float, block_shape<4>, nn::transformer_block<float, block_shape<4>, nn::norm_order::post>>;
   has(says(post(c, 1)), "block.0.order is 1, but in GPT2LMHeadModel it is 0");

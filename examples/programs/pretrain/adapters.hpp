@@ -20,18 +20,22 @@ namespace pretrain {
 using namespace programs;
 
 /// The targets of a list such as "q,v"; "all" is every matrix. Throws option_error for a name that is none.
-///   where   what the list was given by, for the error
-inline nn::lora_targets targets_of(std::string_view list, std::string const& where) {
+///   where    what the list was given by, for the error
+///   family   of the model
+inline nn::lora_targets targets_of(std::string_view list, std::string const& where,
+                                   std::string_view family = "gpt") {
   nn::lora_targets targets;
-  if (list == "all") list = "q,k,v,out,up,down";
+  if (list == "all") list = family == "llama" ? "q,k,v,out,up,down,gate" : "q,k,v,out,up,down";
   while (!list.empty()) {
     const std::string_view name = list.substr(0, list.find(','));
     list.remove_prefix(std::min(list.size(), name.size() + 1));
     const auto known = [&](auto const& each) { return each.first == name; };
     const auto found = std::find_if(targets.names.begin(), targets.names.end(), known);
     if (found == targets.names.end())
-      refuse(where, "has no target " + tessera::io::in_quotes(std::string(name)) +
-                        "; there are q, k, v, qkv, out, up and down, with commas between, and all");
+      refuse(
+          where,
+          "has no target " + tessera::io::in_quotes(std::string(name)) +
+              "; there are q, k, v, qkv, out, up, down and, of a LLaMA, gate, with commas between, and all");
     targets.*found->second = true;
   }
   return targets;

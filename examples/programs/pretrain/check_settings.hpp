@@ -29,6 +29,11 @@ inline void check_sizes(settings const& s) {
                                          : message(s.heads, " is no divisor of --hidden ", s.hidden, "; ",
                                                    below, " and ", above, " are"));
   }
+  if (s.model != "rnn" && s.key_heads > 0 && s.heads % s.key_heads != 0)
+    refuse("--key-heads", message(s.key_heads, " is no divisor of --heads ", s.heads));
+  if (s.model == "llama" && s.hidden / s.heads % 2 != 0)
+    refuse("--heads", message(s.heads, " make heads of ", s.hidden / s.heads,
+                              " features; rotary positions rotate pairs"));
   if (const int block = s.only == "dense" ? 1 : s.block; s.hidden % block != 0) {
     const int unit = s.model == "rnn" ? block : std::lcm(s.heads, block), below = s.hidden / unit * unit;
     refuse("--hidden",
@@ -76,6 +81,8 @@ inline void check_start(settings const& s) {
   if (char const* const other = s.model == "bert" ? "pre" : "post"; s.norm == other)
     refuse("--norm", s.norm + " has no meaning with --model " + s.model + ", whose layers have " +
                          (s.model == "bert" ? "post" : "pre") + "-norm or none");
+  if (s.model == "llama" && s.init == "fixup")
+    refuse("--init", "fixup has no meaning with --model llama, which has no biases");
   if (s.parameterisation != "standard" && (s.norm == "none" || s.init != "default"))
     refuse("--parameterisation",
            s.parameterisation + (s.norm == "none" ? " has no meaning with --norm none: the last norm's gain "
@@ -133,9 +140,14 @@ inline void check(settings const& s, int available_threads) {
   if (s.positions > 0 && s.context > s.positions)
     refuse("--context", message(s.context, " tokens are more than the ", s.positions,
                                 " positions of the model; --positions is for its longest sequence"));
+  if (s.output_weight == "own" && (s.model == "rnn" || s.model == "bert"))
+    refuse("--output-weight", "own: the logits of --model " + s.model + " are of the table of tokens");
   if (s.densities != "uniform" && s.model == "rnn") refuse("--densities", "has no meaning with --model rnn");
-  for (auto const& [name, value, none] :
-       {std::tuple{"positions", s.positions, 0}, {"repeats", s.repeats, 1}, {"embedding", s.embedding, 0}})
+  for (auto const& [name, value, none] : {std::tuple{"positions", s.positions, 0},
+                                          {"repeats", s.repeats, 1},
+                                          {"embedding", s.embedding, 0},
+                                          {"key-heads", s.key_heads, 0},
+                                          {"mlp-features", s.mlp_features, 0}})
     if (value != none && s.model == "rnn")
       refuse("--" + std::string(name), "has no meaning with --model rnn");
   if (s.model == "bert" && s.context < 8)

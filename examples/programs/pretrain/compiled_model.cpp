@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // A module of models, compiled once for each element, MODEL_PRECISION, and size of blocks, MODEL_BLOCK; with
-// MODEL_LORA or MODEL_ADAPTER, of models whose weights are frozen and can have adapters.
+// MODEL_LORA or MODEL_ADAPTER, of models whose weights are frozen and can have adapters; with MODEL_LLAMA, of
+// LLaMAs in place of the others.
 
 #include <algorithm>
 #include <chrono>
@@ -36,7 +37,8 @@ using networks = transformers<nn::lora<value, block, linear>>;
 constexpr bool has_lstm = false;
 #elif defined(MODEL_ADAPTER)
 using networks =
-    transformers<linear, nn::adapted_block_of<linear>, nn::adapted_block_of<linear, nn::norm_order::post>>;
+    transformers<linear, nn::adapted_block_of<linear>, nn::adapted_block_of<linear, nn::norm_order::post>,
+                 nn::adapted_gated_block_of<linear>>;
 constexpr bool has_lstm = false;
 #else
 using networks = transformers<linear>;
@@ -62,6 +64,15 @@ template <class Network> std::unique_ptr<train::any_model> model_with(model_desc
   return std::make_unique<train::model_of<Network>>(std::move(network));
 }
 
+#ifdef MODEL_LLAMA
+std::unique_ptr<train::any_model> make(model_description const& what) {
+  return model_with<networks::llama>(what);
+}
+constexpr auto classifier = nullptr;
+nn::model_size size(model_description const& what) {
+  return networks::llama::size(what.shape, what.segments);
+}
+#else
 std::unique_ptr<train::any_model> make(model_description const& what) {
   if constexpr (has_lstm)
     if (what.family == "rnn") return model_with<lstm>(what);
@@ -76,12 +87,26 @@ std::unique_ptr<train::any_model> classifier(model_description const& what, trai
   return std::make_unique<train::model_of<network>>(network(std::move(encoder), classes, what.seed));
 }
 
+nn::model_size size(model_description const& what) {
+  const auto of = [&]<class Network>(std::type_identity<Network>) {
+    return Network::size(shape_for<Network>(what), what.segments);
+  };
+  return what.family == "bert"  ? of(std::type_identity<networks::bert>())
+         : what.family == "rnn" ? of(std::type_identity<lstm>())
+                                : of(std::type_identity<networks::gpt>());
+}
+#endif
+
 #if defined(MODEL_LORA) || defined(MODEL_ADAPTER)
 /// Calls visit(network) with the network of a model of this module.
 template <class Visit> auto with_network(train::any_model& model, Visit&& visit) {
+#ifdef MODEL_LLAMA
+  return visit(dynamic_cast<train::model_of<networks::llama>&>(model).network);
+#else
   if (auto* const gpt = dynamic_cast<train::model_of<networks::gpt>*>(&model)) return visit(gpt->network);
   if (auto* const bert = dynamic_cast<train::model_of<networks::bert>*>(&model)) return visit(bert->network);
   return visit(dynamic_cast<train::model_of<networks::classifier>&>(model).network);
+#endif
 }
 void adapt(train::any_model& model, adapter_description const& added) {
   with_network(model, [&](auto& network) {
@@ -98,15 +123,6 @@ double merge(train::any_model& model, nn::merge_blocks into) {
   return with_network(model, [&](auto& network) { return nn::merge_lora(network, into); });
 }
 #endif
-
-nn::model_size size(model_description const& what) {
-  const auto of = [&]<class Network>(std::type_identity<Network>) {
-    return Network::size(shape_for<Network>(what), what.segments);
-  };
-  return what.family == "bert"  ? of(std::type_identity<networks::bert>())
-         : what.family == "rnn" ? of(std::type_identity<lstm>())
-                                : of(std::type_identity<networks::gpt>());
-}
 
 /// The best of some products.
 product_speed speed(context& ctx) {

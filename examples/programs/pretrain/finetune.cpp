@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Teaches a pre-trained model a task: a BERT to tell classes of texts apart, a GPT to follow instructions,
-// and both another text.
+// Teaches a pre-trained model a task: a BERT to tell classes of texts apart, a GPT or a LLaMA to follow
+// instructions, and all another text.
 
 #include <algorithm>
 #include <chrono>
@@ -72,15 +72,16 @@ base_model read_base(finetune_settings const& s) {
   record.history = {};  // only a training of patterns goes on with it
   const bool is_bert = origin.asked.model == "bert";
   if (origin.asked.model == "rnn")
-    refuse("--checkpoint", folder + " is an LSTM; finetune takes a BERT or a GPT");
+    refuse("--checkpoint", folder + " is an LSTM; finetune takes a BERT, a GPT or a LLaMA");
   if (!s.train.empty() && !is_bert)
-    refuse("--checkpoint", folder +
-                               " is a GPT, which predicts the next token; finetune --train takes a BERT, and "
-                               "--instructions a GPT");
+    refuse("--checkpoint", folder + (origin.asked.model == "llama" ? " is a LLaMA" : " is a GPT") +
+                               ", which predicts the next token; finetune --train takes a BERT, and "
+                               "--instructions a GPT or a LLaMA");
   if (!s.instructions.empty() && is_bert)
-    refuse("--checkpoint", folder +
-                               " is a BERT, which tells texts apart; finetune --instructions takes a GPT, "
-                               "and --train a BERT");
+    refuse("--checkpoint",
+           folder +
+               " is a BERT, which tells texts apart; finetune --instructions takes a GPT or a LLaMA, "
+               "and --train a BERT");
   if (origin.asked.optimizer == "schedule-free" && from.state().contains("settings") && !s.random_weights)
     refuse("--checkpoint",
            folder + " is of --optimizer schedule-free, whose model is an average; freeze it first");
@@ -103,7 +104,7 @@ std::optional<adapter_description> adapt(finetune_settings const& s, base_model 
   if (!s.adapters.empty()) return read_peft_into(learner, base.what, s.adapters);
   const adapter_description asked{.method = s.method,
                                   .settings = {s.rank, s.alpha, s.rank_stabilised},
-                                  .targets = targets_of(s.target, "--target"),
+                                  .targets = targets_of(s.target, "--target", base.what.family),
                                   .width = s.width,
                                   .seed = s.seed};
   add_adapters(base.what, learner, asked);
@@ -349,8 +350,8 @@ int command(string_list const& arguments) {
   const finetune_settings s = new_finetune_settings(arguments);
   if (s.help) {
     std::printf(
-        "finetune: teaches a pre-trained BERT to tell classes of texts apart, a GPT to follow "
-        "instructions, and both another text\n%s",
+        "finetune: teaches a pre-trained BERT to tell classes of texts apart, a GPT or a LLaMA to follow "
+        "instructions, and all another text\n%s",
         help_text(finetune_table()).c_str());
     return 0;
   }

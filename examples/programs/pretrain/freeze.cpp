@@ -37,8 +37,9 @@ std::string bytes_of(std::string const& folder) {
 void write_hugging_face(std::string const& folder, trained_model const& trained) {
   settings const& asked = trained.origin.asked;
   if (asked.model == "rnn") refuse("--format", "hf: transformers has no class for --model rnn");
-  train::pretrained_folder more =
-      tokenizer_files(trained.origin.symbols, std::max(asked.positions, asked.context), asked.model == "gpt");
+  train::pretrained_folder more = tokenizer_files(
+      trained.origin.symbols, std::max(asked.positions, asked.context), asked.model != "bert");
+  more.context = std::max(asked.positions, asked.context);
   if (!trained.classes.empty()) {
     tessera::io::json::object names, numbers;
     for (std::size_t i = 0; i < trained.classes.size(); ++i) {

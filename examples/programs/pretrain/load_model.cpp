@@ -52,8 +52,8 @@ std::string name_of(model_description const& what) {
   const std::string rows = std::to_string(what.block);
   if (!among(block_sizes, rows))
     throw tessera::option_error(tessera::message("[model] blocks of ", rows, "; there are ", block_sizes));
-  return (what.method == "full" || what.method == "prompt" ? "" : what.method + "_") + what.precision + "_" +
-         rows + "x" + rows;
+  return (what.method == "full" || what.method == "prompt" ? "" : what.method + "_") +
+         (what.family == "llama" ? "llama_" : "") + what.precision + "_" + rows + "x" + rows;
 }
 
 model_module const& load(std::string const& name) {

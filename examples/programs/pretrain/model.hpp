@@ -38,7 +38,7 @@ namespace train = tessera::train;
 
 /// All that makes a model.
 struct model_description {
-  std::string family = "gpt";  ///< or "bert", "rnn"
+  std::string family = "gpt";  ///< or "llama", "bert", "rnn"
   nn::transformer_config shape;
   std::string precision = "float";
   int block = 16;    ///< rows and columns of a block

@@ -9,8 +9,8 @@
 
 // The networks of one element and block are a module beside the program, models/float_16x16.so, which is
 // compiled and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
-// Models whose layers can have adapters have modules of their own: lora_float_16x16.so,
-// adapter_float_16x16.so.
+// LLaMAs, and models whose layers can have adapters, have modules of their own: llama_float_16x16.so,
+// lora_float_16x16.so, adapter_llama_float_16x16.so.
 
 namespace pretrain {
 
@@ -20,7 +20,8 @@ struct model_module {
   char const* name;   ///< of its file: "float_16x16"
   std::unique_ptr<train::any_model> (*make)(model_description const& what);
   std::unique_ptr<train::any_model> (*make_classifier)(model_description const& what,
-                                                       train::checkpoint const* from, int classes);
+                                                       train::checkpoint const* from,
+                                                       int classes);                ///< null of LLaMAs
   void (*add_adapters)(train::any_model& model, adapter_description const& added);  ///< null without adapters
   double (*merge_adapters)(train::any_model& model, nn::merge_blocks into);         ///< of LoRA, else null
   tessera::nn::model_size (*size)(model_description const& what);

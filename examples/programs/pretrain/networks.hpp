@@ -25,13 +25,15 @@ template <class Block> struct linear_of<tessera::int8, Block> {
 };
 
 /// The transformers whose weights are layers Linear.
-///   Pre, Post   their layers, with norms before and behind
+///   Pre, Post, Gated   their layers, with norms before and behind, and with gated MLPs
 template <class Linear, class Pre = nn::transformer_block_of<Linear>,
-          class Post = nn::transformer_block_of<Linear, nn::norm_order::post>>
+          class Post = nn::transformer_block_of<Linear, nn::norm_order::post>,
+          class Gated = nn::gated_block_of<Linear>>
 struct transformers {
   using value = typename Linear::value_type;
   using block = typename Linear::block;
   using gpt = nn::gpt<value, block, Pre>;
+  using llama = nn::gpt<value, block, Gated>;
   using bert = nn::encoder<value, block, Post>;
   using classifier = nn::sequence_classifier<value, block, Post>;
 };

@@ -24,8 +24,9 @@ namespace pretrain {
 /// preset; `where` it was said.
 inline void take_preset(settings& s, std::string const& where, auto const& says) {
   using tessera::nn::preset;
-  const auto all = s.model == "bert" ? std::span<preset const>(tessera::nn::bert_presets)
-                                     : std::span<preset const>(tessera::nn::gpt_presets);
+  const auto all = s.model == "bert"    ? std::span<preset const>(tessera::nn::bert_presets)
+                   : s.model == "llama" ? std::span<preset const>(tessera::nn::llama_presets)
+                                        : std::span<preset const>(tessera::nn::gpt_presets);
   const auto named =
       std::find_if(all.begin(), all.end(), [&](preset const& p) { return p.name == s.preset; });
   if (named == all.end()) {
@@ -36,14 +37,18 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
   if (!says("layers")) s.layers = static_cast<int>(named->layers);
   if (!says("hidden")) s.hidden = static_cast<int>(named->hidden);
   if (!says("heads")) s.heads = static_cast<int>(named->heads);
+  if (!says("key-heads")) s.key_heads = static_cast<int>(named->key_heads);
+  if (!says("mlp-features")) s.mlp_features = static_cast<int>(named->mlp_features);
 }
 
 /// Throws option_error unless a run that begins --from another has its model.
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
-  for (const char* name : {"model", "layers", "repeats", "hidden", "embedding", "heads", "positions",
-                           "precision", "block", "density", "densities", "parameterisation", "base-hidden",
-                           "norm", "residual", "level", "vocabulary", "vocabulary-file", "next-sentence"})
+  for (const char* name :
+       {"model",     "layers",       "repeats",          "hidden",       "embedding", "heads",
+        "key-heads", "mlp-features", "output-weight",    "positions",    "precision", "block",
+        "density",   "densities",    "parameterisation", "base-hidden",  "norm",      "residual",
+        "level",     "vocabulary",   "vocabulary-file",  "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +
@@ -130,7 +135,8 @@ inline void require_plan(settings const& s, std::vector<given_option> const& giv
   if (density_falls(s) && s.only != "dense")
     refuse("--plan", "has no meaning with --policy " + s.policy +
                          ", whose steps take less and less time; --dry-run of a run says how much in all");
-  for (const char* name : {"preset", "layers", "hidden", "heads", "steps", "time"})
+  for (const char* name :
+       {"preset", "layers", "hidden", "heads", "key-heads", "mlp-features", "steps", "time"})
     refuse_said(name, "which chooses it");
   for (const char* name : {"from", "resume"}) refuse_said(name, "which begins with no other run");
   refuse_said("dry-run", "which trains nothing either");
@@ -266,6 +272,7 @@ inline settings new_settings(string_list const& arguments) {
   if (s.model == "bert" && s.level == "char" && !is_stated("level")) s.level = "wordpiece";
   // That of Dietrich et al. 2021: with post-norm layers a sparse model needs its rate from the suggestion.
   if (s.model == "bert" && !is_stated("lr")) s.lr = 2e-4;
+  if (s.model == "llama" && !is_stated("output-weight")) s.output_weight = "own";
   // A file states all.
   if (!says("decay") && (says("optimizer") || !is_stated("decay"))) {
     const bool was_schedule_free = stated_in_file(stated, given.size(), "optimizer") == "schedule-free";

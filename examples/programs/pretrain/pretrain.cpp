@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Trains a small GPT, BERT or LSTM on text, dense and block-sparse, for the same time each, and compares
-// them.
+// Trains a small GPT, LLaMA, BERT or LSTM on text, dense and block-sparse, for the same time each, and
+// compares them.
 
 #include <algorithm>
 #include <cstdint>
@@ -358,8 +358,10 @@ run_folder begun_folder(run_origin const& origin, std::string const& resumed, te
 int command(string_list const& arguments, std::string const& typed) {
   settings s = new_settings(arguments);
   if (s.help) {
-    print("pretrain: trains a small GPT, BERT or LSTM on text, dense and block-sparse, and compares them\n" +
-          help_text(settings_table()));
+    print(
+        "pretrain: trains a small GPT, LLaMA, BERT or LSTM on text, dense and block-sparse, and compares "
+        "them\n" +
+        help_text(settings_table()));
     return 0;
   }
   s = with_planned_length(s, arguments);

@@ -200,8 +200,8 @@ inline option_table<finetune_settings> const& finetune_table() {
         {"alpha", &s::alpha, "(0, inf)", "adapters are scaled by alpha / rank"},
         {"rank-stabilised", &s::rank_stabilised, "", "by alpha / sqrt(rank) (Kalajdzievski 2023)"},
         {"target", &s::target, "LIST",
-         "which matrices of a layer have adapters: some of q, k, v, out, up and down, with commas between, "
-         "or all; qkv: one for q, k and v"},
+         "which matrices of a layer have adapters: some of q, k, v, out, up, down and, of a LLaMA, gate, "
+         "with commas between, or all; qkv: one for q, k and v"},
         {"adapters", &s::adapters, "DIR", "go on with those in a folder of PEFT, which say all of the above"},
         {"lora-plus", &s::lora_plus, "(0, inf)",
          "rate of the matrix that begins with zeros / rate of the other one (LoRA+: Hayou et al. 2024, who "

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <tessera/io/json.hpp>
+#include <tessera/nn/presets.hpp>
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/train/checkpoint.hpp>
 #include <tessera/train/checkpoint_folders.hpp>
@@ -75,6 +76,10 @@ inline model_description description_of(settings const& s, variant const& v, int
   what.shape.hidden = s.hidden;
   what.shape.embedding = s.embedding;
   what.shape.heads = s.model == "rnn" ? 1 : s.heads;
+  what.shape.key_heads = s.key_heads;
+  what.shape.mlp_features = s.mlp_features;
+  if (s.model == "llama") what.shape = nn::as_llama(what.shape);
+  what.shape.output = s.output_weight == "own" ? nn::output_weight::own : nn::output_weight::tied;
   what.shape.context = std::max(s.positions, s.context);
   what.shape.segment_types = s.next_sentence ? 2 : 0;
   what.shape.next_sentence = s.next_sentence;

@@ -23,7 +23,9 @@ struct settings {
   int vocabulary = 4096;
 
   std::string model = "gpt", preset;
-  int layers = 4, repeats = 1, hidden = 384, embedding = 0, heads = 6, context = 128, positions = 0;
+  int layers = 4, repeats = 1, hidden = 384, embedding = 0, heads = 6, key_heads = 0, mlp_features = 0;
+  int context = 128, positions = 0;
+  std::string output_weight = "tied";
   double dropout = 0;
   std::string norm = "pre", residual = "plain", init = "default";
   std::string precision = "float";
@@ -94,12 +96,15 @@ inline option_table<settings> const& settings_table() {
         {"documents", &s::documents, "files|blank-lines",
          "what ends a document, which no sequence of a masked model leaves"}}},
       {"Model",
-       {{"model", &s::model, "gpt|bert|rnn",
-         "gpt predicts the next token (GPT-2: Radford et al. 2019), bert masked ones (Devlin et al. 2019), "
+       {{"model", &s::model, "gpt|llama|bert|rnn",
+         "gpt predicts the next token (GPT-2: Radford et al. 2019), llama too, with RMS norms, gated MLPs "
+         "and "
+         "rotary positions (LLaMA: Touvron et al. 2023), bert masked ones (Devlin et al. 2019), "
          "rnn the next one by LSTM cells, of which there are --layers (Narang et al. 2017)"},
         {"preset", &s::preset, "NAME",
-         "--layers, --hidden and --heads of a published model: tiny, mini, small, medium, base of BERT; "
-         "tiny, mini, small, medium, large, xl of GPT"},
+         "the shape of a published model: tiny, mini, small, medium, base of BERT; tiny, mini, small, "
+         "medium, "
+         "large, xl of GPT; tiny, mini, 68m, 160m, 1b, 7b of LLaMA"},
         {"layers", &s::layers, "[1, 1000]", "transformer blocks"},
         {"repeats", &s::repeats, "[1, 1000]",
          "how often the layers are used, one round after the other, with the same weights: 12, with --layers "
@@ -109,13 +114,22 @@ inline option_table<settings> const& settings_table() {
          "features of a token in the table, which a dense matrix projects to --hidden: 128 in ALBERT; 0: "
          "--hidden, without a projection"},
         {"heads", &s::heads, "[1, 1024]", "attention heads, a divisor of --hidden"},
+        {"key-heads", &s::key_heads, "[0, 1024]",
+         "heads of keys and values, each for a group of --heads, a divisor of them (Ainslie et al. 2023); 0: "
+         "one for each head"},
+        {"mlp-features", &s::mlp_features, "[0, 1000000]",
+         "inner features of an MLP; 0: 4 times --hidden, with llama 8 ÷ 3 times, up to a multiple of 32"},
+        {"output-weight", &s::output_weight, "tied|own",
+         "whether the table of tokens is the weight of the logits, too, or these have a weight of their own, "
+         "as with llama unless said otherwise"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
         {"positions", &s::positions, "[0, 1000000]",
          "tokens of the longest sequence that the model will ever see, in a later phase of training; 0: "
          "--context"},
         {"dropout", &s::dropout, "[0, 1)", "share of activations left out while training"},
         {"norm", &s::norm, "pre|post|none",
-         "where the layers normalise: before each branch (pre, which gpt does), after each sum (post, which "
+         "where the layers normalise: before each branch (pre, which gpt and llama do), after each sum "
+         "(post, which "
          "bert does), or nowhere; none unless said otherwise with --residual rezero and skipinit, and with "
          "--init fixup and t-fixup"},
         {"residual", &s::residual, "plain|rezero|skipinit|layerscale",

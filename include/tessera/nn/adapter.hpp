@@ -129,6 +129,13 @@ using adapted_block_of =
     transformer_block<T, Block, Order, layer_norm<T>, adapter<T, mlp<T, Block, ops::gelu_polynomial, Linear>>,
                       adapter<T, multi_head_attention<T, Block, kernels::plain_scores, Linear>>>;
 
+/// A gated_block_of, as LLaMA has it, with these.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using adapted_gated_block_of =
+    transformer_block<T, Block, Order, rms_norm<T>, adapter<T, gated_mlp<T, Block, ops::silu, Linear>>,
+                      adapter<T, multi_head_attention<T, Block, kernels::plain_scores, Linear>>>;
+
 /// Gives all layers of an nn::gpt, nn::encoder or nn::sequence_classifier new adapters, two each. Throws
 /// option_error for a width that is not from 1 to the features, before anything is changed.
 template <class Model> void add_adapters(Model& model, std::int64_t width, std::uint64_t seed) {

@@ -72,6 +72,13 @@ struct multi_head_attention {
     each.setting("score", first.score, others.score...);
     if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
+    if (const rotary_scaling scaling = first.positions.scaling()) {
+      each.setting("rotary_scaling", scaling.form);
+      each.setting("rotary_factor", scaling.factor);
+      each.setting("rotary_long_part", scaling.long_part);
+      each.setting("rotary_short_part", scaling.short_part);
+      each.setting("rotary_trained", scaling.trained);
+    }
     each.hyperparameter(first.positions, others.positions...);
     each.setting("visible_blocks", first.blocks, others.blocks...);
     if (first.window != 0) each.setting("window", first.window, others.window...);  // older files have none
@@ -82,12 +89,13 @@ struct multi_head_attention {
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size = model_size::of<T>()
-                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
-                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
-                          .lends(features)  // the gradients of mixed and qkv
-                          .lends(qkv);
+    model_size size =
+        model_size::of<T>()
+            .part(Linear::size(qkv, features, of.density_of(qkv, features), of.qkv_bias()))
+            .part(Linear::size(features, features, of.density_of(features, features), of.out_bias()))
+            .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
+            .lends(features)  // the gradients of mixed and qkv
+            .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
     size.cached_values = detail::product(of.heads_of_keys(), head + round_up<std::int64_t>(head, granule));
     return size;
@@ -96,15 +104,15 @@ struct multi_head_attention {
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      parameter_name const& name) {
     multi_head_attention made{
-        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
-                       seed, name.child("qkv")),
-        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
+                       of.qkv_bias(), seed, name.child("qkv")),
+        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.out_bias(), seed,
                        name.child("out")),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};
     if (of.positions == position_coding::rotary)
-      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
+      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base, of.scaling};
     made.window = of.window;
     return made;
   }

@@ -21,15 +21,16 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
-/// table. A factorised embedding has dense projections without bias: of a token's vector to `hidden`, before
-/// that of its position is added, and of the final norm's value back, before the table (Lan et al. 2020,
-/// §3.1; as in OPT: Zhang et al. 2022).
+/// table, or a table of its own. A factorised embedding has dense projections without bias: of a token's
+/// vector to `hidden`, before that of its position is added, and of the final norm's value back, before the
+/// table (Lan et al. 2020, §3.1; as in OPT: Zhang et al. 2022).
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;
+  using norm = typename decltype(detail::norm_behind<T, Layer>())::type;
   static constexpr bool decodes = true;
 
   transformer_config config;
@@ -37,15 +38,16 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
-  layer_norm<T> final_norm;
+  norm final_norm;
   linear<T, block_shape<granule>> output_projection;  // so is this one
+  embedding<T> output;                                // empty if the output weight is the token table
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> embedded, top;
     panel_matrix<T> unprojected, projected;  // if the embedding is factorised: of the table, and for it
     typename stack<T, Layer>::saved blocks;
-    typename layer_norm<T>::saved final_norm;
+    typename norm::saved final_norm;
     static void parts(auto& each, auto&... of) {
       each("embedded", of.embedded...), each("top", of.top...);
       each("unprojected", of.unprojected...), each.apart("projected", of.projected...);
@@ -70,7 +72,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
-    final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
+    final_norm = detail::norm_of<norm>(config);
+    if (has_output()) output = embedding<T>(config.vocabulary, config.embedding_features());
     initialise_transformer(*this, config, seed);
   }
 
@@ -86,8 +89,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     each("final_norm", first.final_norm, others.final_norm...);
     if (first.config.is_factorised())
       each.dense("output_projection", first.output_projection, others.output_projection...);
+    if (first.has_output()) each.dense("output", first.output, others.output...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
+  bool has_output() const { return config.output == output_weight::own; }
+  /// (vocabulary, features): of the output.
+  dense_matrix<T>& output_table() { return has_output() ? output.table : token_embedding.table; }
+  dense_matrix<T> const& output_table() const { return has_output() ? output.table : token_embedding.table; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
@@ -99,12 +107,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     using projection = linear<T, block_shape<granule>>;
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, 1))
+        .part(embedding<T>::size(of.vocabulary, features, of.output == output_weight::tied))
+        .part(embedding<T>::size(of.vocabulary, features, 1), of.output == output_weight::own)
         .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
         .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
-        .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
+        .part(detail::norm_size<norm>(of))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
         .keeps(panel_matrix<T>(of.embedding, 0))  // projected
@@ -152,23 +161,22 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
              to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
              to_blocks = to_embedding || any_wanted(g.blocks),
-             to_norm = to_blocks || any_wanted(g.final_norm), of_output = any_wanted(g.output_projection);
+             to_norm = to_blocks || any_wanted(g.final_norm), of_projection = any_wanted(g.output_projection),
+             of_output = is_wanted(g.output_table());
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
     if (config.is_factorised()) {
       const auto dprojected = p.borrow(config.embedding, x.tokens());
-      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
-          when(to_norm || of_output,
-               [&] { return *dprojected = transposed(token_embedding.table) * s.logits; }),
-          when(of_table,
-               [&] { return g.token_embedding.table += sampled(s.logits * transposed(s.projected)); }));
+      run(p.ctx, when(of_projection, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm || of_projection, [&] { return *dprojected = transposed(output_table()) * s.logits; }),
+          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(s.projected)); }));
       output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
                                  g.output_projection, p);
     } else {
-      run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
-          when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
-          when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm, [&] { return *dn = transposed(output_table()) * s.logits; }),
+          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(n)); }));
     }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
@@ -214,24 +222,30 @@ void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved&
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
-  fit(s.final_norm, {}, top.tokens());
+  fit(s.final_norm, final_norm.unfilled(), top.tokens());
   if (config.is_factorised()) {
     fit(s.projected, config.embedding, top.tokens());
     run(p.ctx, final_norm.prepare(top, s.final_norm, p),
         s.projected = output_projection.value(final_norm.value(top, s.final_norm)),
-        logits = token_embedding.table * s.projected);
+        logits = output_table() * s.projected);
     show_input(output_projection.weight, final_norm.value(top, s.final_norm), top.tokens(), p);
-    if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, s.projected);
+    if (p.layer_inputs) p.layer_inputs(p.ctx, &output_table(), s.projected);
     return;
   }
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
-      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
-  show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);
+      logits = output_table() * converted<T>(final_norm.value(top, s.final_norm)));
+  show_input(output_table(), final_norm.value(top, s.final_norm), top.tokens(), p);
 }
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
 template <element T, class Block>
 using gpt2 =
     gpt<T, Block, transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, ops::gelu_tanh>>>;
+
+/// LLaMA (Touvron et al. 2023), and Mistral and Qwen2: RMS norms and gated MLPs. Its configuration has rotary
+/// positions, no biases, most often an output weight of its own: see llama_config and train::pretrained.
+///   Linear   of its weights
+template <element T, class Block, class Linear = linear<T, Block>>
+using llama = gpt<T, Block, gated_block_of<Linear>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn

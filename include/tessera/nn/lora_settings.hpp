@@ -44,9 +44,10 @@ struct lora_targets {
   bool query = false, key = false, value = false;
   bool qkv = false;
   bool out = false, up = false, down = false;
+  bool gate = false;  // of gated MLPs
 
   /// Their names: for options and files.
-  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
+  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 8> names{{
       {"q", &lora_targets::query},
       {"k", &lora_targets::key},
       {"v", &lora_targets::value},
@@ -54,12 +55,13 @@ struct lora_targets {
       {"out", &lora_targets::out},
       {"up", &lora_targets::up},
       {"down", &lora_targets::down},
+      {"gate", &lora_targets::gate},
   }};
   bool of_rows() const { return query || key || value; }
   /// Throws option_error if there are none, and for qkv beside one of its parts.
   void check() const {
-    if (!of_rows() && !qkv && !out && !up && !down)
-      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
+    if (!of_rows() && !qkv && !out && !up && !down && !gate)
+      throw option_error("[lora] no targets: q, k, v, qkv, out, up, down and gate are");
     if (of_rows() && qkv)
       throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
   }

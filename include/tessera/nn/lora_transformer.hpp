@@ -43,6 +43,11 @@ void for_each_target(Model& model, lora_targets const& where, Visit&& visit) {
     if (where.of_rows() || where.qkv) visit(layer.attention.qkv, rows, attention.child("qkv"));
     if (where.out) visit(layer.attention.out, {}, attention.child("out"));
     if (where.up) visit(layer.mlp.up, {}, mlp.child("up"));
+    if constexpr (requires { layer.mlp.gate; }) {
+      if (where.gate) visit(layer.mlp.gate, {}, mlp.child("gate"));
+    } else if (where.gate) {
+      throw option_error("[lora] the target gate is of gated MLPs, and this model has others");
+    }
     if (where.down) visit(layer.mlp.down, {}, mlp.child("down"));
   }
 }
@@ -79,8 +84,10 @@ template <class Model> double merge_lora(Model& model, merge_blocks into) {
     const double lost = layer.merge(into);
     squares += lost * lost;
   };
-  for (auto& layer : model.blocks.layers)
+  for (auto& layer : model.blocks.layers) {
     merge(layer.attention.qkv), merge(layer.attention.out), merge(layer.mlp.up), merge(layer.mlp.down);
+    if constexpr (requires { layer.mlp.gate; }) merge(layer.mlp.gate);
+  }
   return std::sqrt(squares);
 }
 

@@ -100,6 +100,7 @@ void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& 
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
 template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
   static_assert((require_linear_like<Linear, T>(), true));
+  using activation = Op;
 
   Linear gate, up, down;
 

@@ -130,6 +130,7 @@ template <element T> struct rms_norm {
     if (first.is_absent()) return each.setting("absent", true);
     each("weight", first.weight, others.weight...);
     each.setting("epsilon", first.epsilon, others.epsilon...);
+    each.setting("centred", false);  // a layer_norm without bias has the same tensors
   }
   static model_size size(std::int64_t features, bias_term = bias_term::absent,
                          norm_layers present = norm_layers::present) {

@@ -14,7 +14,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// A published model by its name.
 struct preset {
   char const* name;
-  std::int64_t layers, hidden, heads;
+  std::int64_t layers, hidden, heads, key_heads = 0, mlp_features = 0;
 };
 /// BERT (Devlin et al. 2019) and its smaller relatives (Turc et al. 2019, "Well-Read Students Learn Better").
 inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini", 4, 256, 4},
@@ -24,6 +24,12 @@ inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini
 inline constexpr std::array gpt_presets{preset{"tiny", 2, 128, 2},     preset{"mini", 4, 256, 4},
                                         preset{"small", 12, 768, 12},  preset{"medium", 24, 1024, 16},
                                         preset{"large", 36, 1280, 20}, preset{"xl", 48, 1600, 25}};
+/// Small LLaMAs for a CPU, two of Miao et al. 2023 (SpecInfer), TinyLlama (Zhang et al. 2024), and the
+/// smallest of Touvron et al. 2023.
+inline constexpr std::array llama_presets{
+    preset{"tiny", 2, 128, 2, 0, 352},   preset{"mini", 4, 256, 4, 0, 704},
+    preset{"68m", 2, 768, 12, 0, 3072},  preset{"160m", 12, 768, 12, 0, 3072},
+    preset{"1b", 22, 2048, 32, 4, 5632}, preset{"7b", 32, 4096, 32, 0, 11008}};
 
 namespace detail {
 template <std::size_t Count>
@@ -34,6 +40,7 @@ transformer_config config_of(std::array<preset, Count> const& all, char const* f
     if (name == p.name) {
       transformer_config config;
       config.layers = p.layers, config.hidden = p.hidden, config.heads = p.heads;
+      config.key_heads = p.key_heads, config.mlp_features = p.mlp_features;
       return config;
     }
     names += (names.empty() ? "" : ", ") + std::string(p.name);
@@ -55,6 +62,23 @@ inline transformer_config bert_config(std::string const& name) {
 inline transformer_config gpt2_config(std::string const& name) {
   transformer_config config = detail::config_of(gpt_presets, "gpt2_config", name);
   config.vocabulary = 50257, config.context = 1024, config.dropout = 0.1;
+  return config;
+}
+/// A configuration of an nn::llama, for one of a GPT: with rotary positions, an output weight of its own, no
+/// biases, and MLPs of 8 ÷ 3 the features, rounded up to a multiple of 32, if it says nothing of them.
+inline transformer_config as_llama(transformer_config of) {
+  of.positions = position_coding::rotary;
+  of.output = output_weight::own;
+  of.bias = bias_term::absent;
+  if (of.mlp_features == 0)
+    of.mlp_features = round_up<std::int64_t>(ceil_div<std::int64_t>(8 * of.hidden, 3), 32);
+  return of;
+}
+/// The shape of a published LLaMA: 68m, 160m, 1b (TinyLlama) or 7b, or of a tiny or mini relative. Throws
+/// option_error for another name.
+inline transformer_config llama_config(std::string const& name) {
+  transformer_config config = as_llama(detail::config_of(llama_presets, "llama_config", name));
+  config.vocabulary = 32000, config.context = 2048;
   return config;
 }
 

@@ -43,6 +43,17 @@ template <class Norm> model_size norm_size(transformer_config const& of) {
     return Norm::size(of.hidden, of.bias);
 }
 
+/// The type of a norm behind the last layer: that of the layer, or of the layer in it; if it names none,
+/// layer_norm.
+template <element T, class Layer> constexpr auto norm_behind() {
+  if constexpr (requires { typename Layer::norm; })
+    return std::type_identity<typename Layer::norm>();
+  else if constexpr (requires { &Layer::layer; })
+    return norm_behind<T, decltype(Layer::layer)>();
+  else
+    return std::type_identity<layer_norm<T>>();
+}
+
 /// The numbers of λ of the result of attention, number 0, or of an MLP, number 1: none, one, or one for each
 /// feature.
 inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
@@ -84,6 +95,7 @@ template <element T, class Block, norm_order Order = norm_order::pre, class Norm
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
   using value_type = T;
+  using norm = Norm;
   static constexpr norm_order order = Order;
   static constexpr bool is_pre = Order == norm_order::pre;
 
@@ -308,5 +320,11 @@ template <class Linear, norm_order Order = norm_order::pre, class T = typename L
 using transformer_block_of =
     transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
                       multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
+/// One with RMS norms and a gated MLP, as LLaMA has it.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using gated_block_of = transformer_block<T, Block, Order, rms_norm<T>, gated_mlp<T, Block, ops::silu, Linear>,
+                                         multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn

@@ -11,6 +11,7 @@
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/statements/attention_heads.hpp>
+#include <tessera/statements/rotary_scaling.hpp>
 #include <tessera/tensor/densities.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -23,6 +24,13 @@ enum class position_coding { learned, rotary, none };
 
 /// Whether the norms of a model normalise, or are left out: their value is then their input.
 enum class norm_layers { present, absent };
+
+/// The weight of the logits: the table of tokens (tied), or a matrix of its own.
+enum class output_weight { tied, own };
+
+/// Which biases attention has in a model without others: none, of queries, keys and values (Qwen2), or of the
+/// output, too.
+enum class attention_bias { none, inputs, all };
 
 /// How a block adds the result of a branch F to its input.
 ///   plain         x + F(x)
@@ -53,11 +61,15 @@ struct transformer_config {
   std::int64_t window = 0;         // keys that a query sees, the newest; 0: all (see visible_keys)
   std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
+  std::int64_t mlp_features = 0;   // inner features of an MLP; 0: feed_forward times hidden
   std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
   bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
   position_coding positions = position_coding::learned;
-  double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
+  double rotary_base = 10000;   // longest wavelength of rotary positions ÷ 2 π
+  rotary_scaling scaling = {};  // of rotary positions
+  output_weight output = output_weight::tied;
   bias_term bias = bias_term::present;
+  attention_bias biases_of_attention = attention_bias::none;  // without the others
   double dropout = 0;
   double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
   density_distribution densities = density_distribution::uniform;  // over these weights
@@ -81,6 +93,7 @@ struct transformer_config {
     if (window != 0) at_least_one("window", window, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
     at_least_one("feed_forward", feed_forward, most);
+    if (mlp_features != 0) at_least_one("mlp_features", mlp_features, most);
     if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);
     if (hidden % heads != 0)
       throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
@@ -92,6 +105,7 @@ struct transformer_config {
                                  heads * round_up<std::int64_t>(hidden / heads, 2)));
     if (!(rotary_base > 0))
       throw option_error(message("[transformer] rotary_base is ", rotary_base, ": it must be positive"));
+    scaling.check();
     if (!(dropout >= 0 && dropout < 1))
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
@@ -124,7 +138,15 @@ struct transformer_config {
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
-  std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+  std::int64_t inner() const {
+    return mlp_features != 0 ? mlp_features : detail::product(feed_forward, hidden);
+  }
+  bias_term qkv_bias() const {
+    return biases_of_attention == attention_bias::none ? bias : bias_term::present;
+  }
+  bias_term out_bias() const {
+    return biases_of_attention == attention_bias::all ? bias_term::present : bias;
+  }
 
  private:
   void check_start() const {

@@ -17,30 +17,33 @@
 #include <tessera/kernels/rotary.hpp>
 #include <tessera/simd/simd.hpp>
 #include <tessera/statements/attention_heads.hpp>
+#include <tessera/statements/rotary_scaling.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
 #include <tessera/tensor/sequences.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// The cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i
-/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns
-/// are.
+/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d), whose frequencies may be scaled.
+/// Immutable and shared, as patterns are.
 template <element T> class rotary_positions {
  public:
   /// No positions: nothing is rotated.
   rotary_positions() = default;
   /// A table for the positions 0 … count - 1. Throws option_error.
-  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000) {
+  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000,
+                                rotary_scaling const& scaling = {}) {
     if (head_size < 2 || head_size % 2 != 0)
       throw option_error(message("[rotary] a head has ", head_size,
                                  " features, of which pairs are rotated: make ", "it ",
                                  std::max(2, head_size + 1)));
     if (count < 1) throw option_error(message("[rotary] ", count, " positions: there must be at least one"));
     if (!(base > 0)) throw option_error(message("[rotary] the base is ", base, ": it must be positive"));
-    table of{head_size, count, base, {}, {}};
+    scaling.check();
+    table of{head_size, count, base, scaling, {}, {}};
     for (int i = 0; i < head_size; i += 2)
       for (std::int64_t p = 0; p < count; ++p) {
-        const double angle = double(p) * std::pow(base, -double(i) / head_size);
+        const double angle = double(p) * scaling.scaled(std::pow(base, -double(i) / head_size));
         of.cosines.push_back(T(std::cos(angle)));
         of.sines.push_back(T(std::sin(angle)));
       }
@@ -52,6 +55,7 @@ template <element T> class rotary_positions {
   std::int64_t count() const { return table_ ? table_->count : 0; }
   /// The base, or 0 without positions.
   double base() const { return table_ ? table_->base : 0; }
+  rotary_scaling scaling() const { return table_ ? table_->scaling : rotary_scaling(); }
   /// For features 2 pair and 2 pair + 1: (count).
   T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
   T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
@@ -61,6 +65,7 @@ template <element T> class rotary_positions {
     int head_size;
     std::int64_t count;
     double base;
+    rotary_scaling scaling;
     std::vector<T> cosines, sines;  // (head_size / 2, count)
   };
   std::shared_ptr<table const> table_;

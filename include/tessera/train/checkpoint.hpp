@@ -160,7 +160,8 @@ TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer c
 TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const& model) const {
   if (version_ < 3) return;
   const auto knows = [&](std::string const& setting) {
-    if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
+    for (char const* later_than_version_4 : {"fraction_bits", "centred"})  // which goes on without them
+      if (setting.ends_with(later_than_version_4)) return false;
     return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
   };
   detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +23,7 @@
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/tensor/any_tensor.hpp>
 #include <tessera/train/hugging_face_tensors.hpp>
+#include <tessera/train/weight_files.hpp>
 
 // A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
 // It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
@@ -32,15 +31,19 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
 
+inline constexpr std::int64_t most_ids = std::int64_t(1) << 24;  // see transformer_config::check
+
 /// The configuration and the tensors of a model.
 class hugging_face {
  public:
   /// One tensor of a model has several names: see spellings.
-  ///   reader   the class of transformers that such a folder belongs to
-  ///   base     with which the names of all tensors begin but the heads'
-  ///   tied     {name of a tensor, name of the tensor of a head that has its values}
-  hugging_face(std::string const& folder, std::string reader, std::string base,
-               std::map<std::string, std::string> tied);
+  ///   readers   {model_type, class of transformers that such a folder belongs to}; without model_type, the
+  ///             first
+  ///   base      with which the names of all tensors begin but the heads'
+  hugging_face(std::string const& folder, std::vector<std::pair<std::string, std::string>> const& readers,
+               std::string base);
+  /// The tensor of a head has the values of another tensor.
+  void tie(std::string const& name, std::string const& of_head) { tied_[name] = of_head; }
 
   /// Throws io_error about a member of the configuration, whether it is there or not.
   [[noreturn]] void fail(std::string const& key, std::string const& what) const;
@@ -56,6 +59,8 @@ class hugging_face {
   /// An op, by one of its names; a configuration without one means the first of `common`.
   void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
                          char const* why) const;
+  /// Throws io_error unless all elements of a member, if it is there and not null, have this value.
+  void expect_all(std::string const& key, io::json const& value, char const* why) const;
   /// Inner features of an MLP ÷ hidden.
   std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
 
@@ -64,7 +69,7 @@ class hugging_face {
   /// model, so that no memory is taken for what the configuration alone claims. Throws io_error for tensors
   /// that the model has no place for if `unused` is null, else appends their names to it.
   void read(hugging_face_model model, nn::transformer_config const& shape, std::vector<std::string>* unused,
-            function_ref<nn::mutable_parameter_list()> make);
+            function_ref<nn::mutable_parameter_list()> make, rotary_order rotary = rotary_order::halves);
 
  private:
   using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
@@ -72,6 +77,7 @@ class hugging_face {
   void read_into(any_tensor& to, hugging_face_tensor const& each);
 
   std::string text_of(std::string const& key) const;
+  std::string reader_among(std::vector<std::pair<std::string, std::string>> const& readers) const;
 
   /// The names that a tensor may have in the files: with and without that of the base model before it, that
   /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
@@ -84,124 +90,34 @@ class hugging_face {
   /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
   static bool is_buffer(std::string_view name);
 
-  std::string folder_, config_path_, reader_;
+  std::string folder_, config_path_;
   io::json config_;
-  std::string base_;
+  std::string reader_, base_;
   std::map<std::string, std::string> tied_;
   io::safetensors_files files_;
   std::map<std::string, place> places_;
   std::set<std::string, std::less<>> declared_;
 };
 
+/// Throws io_error about a member whose value does not divide `all`, the number of `what`.
+void require_divisible(hugging_face const& from, std::string const& key, std::int64_t all, char const* what,
+                       std::int64_t value);
+
 #ifdef TESSERA_BODY
 
-/// The files in a folder that hold a model's weights, as from_pretrained chooses them: the file that the
-/// configuration names, model.safetensors, or the files that model.safetensors.index.json lists.
-///   named    transformers_weights of the configuration, or ""
-///   reader   the class of transformers that reads other formats, for the error that says how to convert them
-class weight_files {
- public:
-  weight_files(std::string folder, std::string const& named, std::string reader)
-      : folder_(std::move(folder)), reader_(std::move(reader)) {
-    const bool is_index = named.ends_with(".safetensors.index.json");
-    if (!named.empty() && (named.find('/') != named.npos || !(named.ends_with(".safetensors") || is_index)))
-      fail(message("transformers_weights of config.json is ", io::in_quotes(named),
-                   ", but should be a safetensors file of this folder, or an index of such files"));
-    if (has("adapter_config.json"))
-      fail(
-          "adapter_config.json: an adapter changes the weights of this model; merge it in Python "
-          "(merge_and_unload() of peft) and save the model that results");
-    if (is_index)
-      list(named);
-    else if (!named.empty())
-      paths_ = {in_folder(named)};
-    else if (has("model.safetensors"))
-      paths_ = {in_folder("model.safetensors")};
-    else if (has("model.safetensors.index.json"))
-      list("model.safetensors.index.json");
-    else
-      refuse();
-  }
-  std::vector<std::string> const& paths() const { return paths_; }
+TESSERA_BODY void require_divisible(hugging_face const& from, std::string const& key, std::int64_t all,
+                                    char const* what, std::int64_t value) {
+  if (all % value != 0) from.fail(key, message("is ", value, ", but should divide the ", all, " ", what));
+}
 
- private:
-  std::string in_folder(std::string const& name) const { return folder_ + "/" + name; }
-  bool has(std::string const& name) const {
-    std::error_code unreadable;
-    return std::filesystem::is_regular_file(in_folder(name), unreadable);
-  }
-  [[noreturn]] void fail(std::string const& what) const {
-    throw io_error(message("[pretrained ", folder_, "] ", what));
-  }
-
-  void list(std::string const& name) {
-    const std::string index = in_folder(name);
-    const io::json document = io::read_json(index);
-    std::set<std::string> names;
-    const io::json_place map = io::json_place(document, index).at("weight_map");
-    for (io::json_member const& tensor : map.members()) {
-      std::string const& file = map.at(tensor).as_string();
-      if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
-      if (names.insert(file).second && !has(file))
-        map.at(tensor).fail(message("is ", io::in_quotes(file), ", but that file is not in the folder"));
-    }
-    if (names.empty()) map.fail("lists no files");
-    for (std::string const& file : names) paths_.push_back(in_folder(file));
-  }
-
-  /// There are no weights: names the files that are there instead, and says how they become
-  /// model.safetensors.
-  [[noreturn]] void refuse() const {
-    std::vector<std::string> names;
-    std::error_code unreadable;
-    for (auto at = std::filesystem::directory_iterator(folder_, unreadable);
-         !unreadable && at != std::filesystem::directory_iterator(); at.increment(unreadable))
-      names.push_back(at->path().filename().string());
-    std::sort(names.begin(), names.end());
-    const std::string none = "no model.safetensors and no model.safetensors.index.json, but ";
-    for (std::string const& name : names)
-      if (const auto argument = argument_for(name))
-        fail(message(none, name, ": convert it in Python, with transformers", argument->first,
-                     ":\n  from transformers import ", reader_, "\n  ", reader_, ".from_pretrained(\"",
-                     folder_, "\"", argument->second, ").save_pretrained(\"", folder_, "\")"));
-    if (std::find(names.begin(), names.end(), "adapter_model.safetensors") != names.end())
-      fail(none +
-           "adapter_model.safetensors: changes to the weights of another model; merge them in Python "
-           "(merge_and_unload() of peft) and save the model that results");
-    fail(none + (names.empty() ? "nothing else either" : io::some_of(names, io::excerpt)));
-  }
-
-  /// Which transformers reads a file of weights in another format, and the argument of from_pretrained for
-  /// it.
-  static std::optional<std::pair<std::string, std::string>> argument_for(std::string const& name) {
-    using pair = std::pair<std::string, std::string>;
-    // The name stands in a line of Python for the user to run: no other characters.
-    constexpr std::string_view plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    if (name.find_first_not_of(plain) != name.npos) return std::nullopt;
-    if (name == "pytorch_model.bin" || name == "pytorch_model.bin.index.json") return pair();
-    if (name.ends_with(".gguf")) return pair("", message(", gguf_file=\"", name, "\""));
-    if (name == "tf_model.h5") return pair(" 4", ", from_tf=True");
-    if (name == "flax_model.msgpack") return pair(" 4", ", from_flax=True");
-    for (std::string_view begin : {"model.", "pytorch_model."})
-      for (std::string_view end : {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json"})
-        if (name.starts_with(begin) && name.ends_with(end) && name.size() > begin.size() + end.size())
-          return pair("", message(", variant=\"",
-                                  name.substr(begin.size(), name.size() - begin.size() - end.size()), "\""));
-    return std::nullopt;
-  }
-
-  std::string folder_, reader_;
-  std::vector<std::string> paths_;
-};
-
-TESSERA_BODY hugging_face::hugging_face(std::string const& folder, std::string reader, std::string base,
-                                        std::map<std::string, std::string> tied)
+TESSERA_BODY hugging_face::hugging_face(std::string const& folder,
+                                        std::vector<std::pair<std::string, std::string>> const& readers,
+                                        std::string base)
     : folder_(folder),
       config_path_(folder + "/config.json"),
-      reader_(std::move(reader)),
       config_(io::read_json(config_path_)),
+      reader_(reader_among(readers)),
       base_(std::move(base)),
-      tied_(std::move(tied)),
       files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
   if (const auto at = setting("quantization_config"); at && !at->value().is_null())
     at->fail("is given, but weights of a quantised model are not read");
@@ -255,6 +171,15 @@ TESSERA_BODY void hugging_face::expect_activation(std::string const& key, std::v
     fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
 }
 
+TESSERA_BODY void hugging_face::expect_all(std::string const& key, io::json const& value,
+                                           char const* why) const {
+  const auto at = setting(key);
+  if (!at || at->value().is_null()) return;
+  for (std::size_t i = 0; i < at->size(); ++i)
+    if (io::json_place const one = at->at(i); !(one.value() == value))
+      one.fail(message("is ", io::excerpt(io::to_text(one.value())), ", but ", why, " ", io::to_text(value)));
+}
+
 TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std::int64_t missing,
                                                      std::int64_t hidden) const {
   const auto at = setting(key);
@@ -266,13 +191,14 @@ TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std
 
 TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_config const& shape,
                                      std::vector<std::string>* unused,
-                                     function_ref<nn::mutable_parameter_list()> make) {
-  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
-    for (std::string const& name : each.theirs) {
-      auto const& [file, found] = place_of(name);
-      io::detail::require_tensor(*file, *found, each.shape());
+                                     function_ref<nn::mutable_parameter_list()> make, rotary_order rotary) {
+  const auto look_up = [&](hugging_face_tensor const& each) {
+    for (hugging_face_part const& part : each.theirs) {
+      auto const& [file, found] = place_of(part.name);
+      io::detail::require_tensor(*file, *found, each.shape(part));
     }
-  });
+  };
+  for_each_tensor(model, shape, look_up, rotary);
   std::vector<std::string> names;
   for (io::safetensors_file const& file : files_.files())
     for (auto const& [name, tensor] : file.tensors())
@@ -283,31 +209,32 @@ TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_c
     refuse(names);
   const nn::mutable_parameter_list made = make();
   const tensors_by_name all(made);
-  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+  const auto fill = [&](hugging_face_tensor const& each) {
     any_tensor const* const to = all.find(each.ours);
-    if (!to || to->rows() != each.rows || to->cols() != std::max<std::int64_t>(1, each.cols))
-      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ", each.rows,
-                                 each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
+    if (!to || to->rows() != each.rows() || to->cols() != each.width())
+      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ",
+                                 each.rows(), each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
     any_tensor writable = *to;
     read_into(writable, each);
-  });
+  };
+  for_each_tensor(model, shape, fill, rotary);
 }
 
 TESSERA_BODY void hugging_face::read_into(any_tensor& to, hugging_face_tensor const& each) {
   element_type const& element = to.element();
-  const std::int64_t rows = each.rows_of_each(), width = std::max<std::int64_t>(1, each.cols);
-  const bool transposed = each.theirs_stand == io::orientation::transposed;
-  for (std::size_t i = 0; i < each.theirs.size(); ++i) {
-    auto const& [file, found] = place_of(each.theirs[i]);
+  std::int64_t first = 0;
+  for (hugging_face_part const& part : each.theirs) {
+    auto const& [file, found] = place_of(part.name);
     io::detail::with_type_of(*file, *found, [&, &from = *found]<class From>(From) {
       for_each_value(to, to.data(), element.bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
-        row -= std::int64_t(i) * rows;
-        if (row < 0 || row >= rows) return;
-        const double number = io::detail::number_at<From, double>(
-            from.bytes.data(), transposed ? col * rows + row : row * width + col);
+        row -= first;
+        if (row < 0 || row >= part.rows) return;
+        const double number =
+            io::detail::number_at<From, double>(from.bytes.data(), each.place(part, row, col));
         element.from_double(&number, 1, value);
       });
     });
+    first += part.rows;
   }
 }
 
@@ -320,6 +247,14 @@ TESSERA_BODY bool hugging_face::has(std::string const& name) const {
 TESSERA_BODY std::string hugging_face::text_of(std::string const& key) const {
   const auto at = setting(key);
   return at && !at->value().is_null() ? at->as_string() : "";
+}
+
+TESSERA_BODY std::string hugging_face::reader_among(
+    std::vector<std::pair<std::string, std::string>> const& readers) const {
+  const auto at = setting("model_type");
+  for (auto const& [type, reader] : readers)
+    if (at && at->value() == io::json(type)) return reader;
+  return readers.front().second;
 }
 
 TESSERA_BODY std::vector<std::string> hugging_face::spellings(std::string const& name) const {

@@ -137,14 +137,16 @@ TESSERA_BODY any_tensor const& peft_base::need(std::string const& name) const {
 
 TESSERA_BODY void peft_base::add(hugging_face_tensor const& each) {
   any_tensor const& weight = need(each.ours);
-  if (weight.rows() != each.rows || weight.cols() != each.cols)
+  if (weight.rows() != each.rows() || weight.cols() != each.cols)
     throw option_error(message("[peft] ", each.ours, " is ", weight.rows(), " x ", weight.cols(),
-                               ", but would be ", each.rows, " x ", each.cols, " in GPT-2 and BERT"));
+                               ", but would be ", each.rows(), " x ", each.cols, " in GPT-2 and BERT"));
   const std::string ours = layer_of(each.ours);
+  std::int64_t first = 0;
   for (std::size_t i = 0; i < each.theirs.size(); ++i) {
-    const std::int64_t first = std::int64_t(i) * each.rows_of_each();
-    modules.push_back({ours, layer_of(each.theirs[i]), target_of(ours, each.theirs.size() == 1, i), first,
-                       first + each.rows_of_each(), each.cols});
+    hugging_face_part const& part = each.theirs[i];
+    modules.push_back({ours, layer_of(part.name), target_of(ours, each.theirs.size() == 1, i), first,
+                       first + part.rows, each.cols});
+    first += part.rows;
   }
 }
 

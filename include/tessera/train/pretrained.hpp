@@ -15,10 +15,12 @@
 #include <tessera/nn/transformer_config.hpp>
 #include <tessera/ops/activation.hpp>
 #include <tessera/train/hugging_face.hpp>
+#include <tessera/train/hugging_face_tensors.hpp>
+#include <tessera/train/llama_configuration.hpp>
 #include <tessera/train/sparsity/scores/prune.hpp>
 
-// Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and
-// model.safetensors, or the several files that model.safetensors.index.json lists.
+// Dense models of Hugging Face, GPT-2, BERT, LLaMA, Mistral and Qwen2, as models of nn/: a folder with
+// config.json and model.safetensors, or the several files that model.safetensors.index.json lists.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -27,12 +29,11 @@ struct pretrained_settings {
   double density = 1;  // of the weights of each layer: the blocks of greatest magnitude stay
   pruning_scope scope = pruning_scope::each_matrix;
   double dropout = 0;
+  rotary_order rotary = rotary_order::halves;  // of the files of a LLaMA
   std::vector<std::string>* unused = nullptr;  // gets the names of tensors that the model has no place for
 };
 
 namespace detail {
-
-inline constexpr std::int64_t most_ids = std::int64_t(1) << 24;  // see transformer_config::check
 
 /// The names that Hugging Face gives to an op.
 template <class Op> std::vector<io::json> names_of_activation() {
@@ -48,18 +49,29 @@ template <class Op> std::vector<io::json> names_of_activation() {
     return {};
 }
 
-/// The head that Hugging Face's class of a model has, and where it stands in a folder.
+/// A layer with a gated MLP, as nn::llama has.
+template <class Layer>
+concept gated_layer = requires(Layer& layer) { layer.mlp.gate; };
+
+/// The folder of a model, by the class of transformers that has its head.
 template <class T, class Block, class Layer>
 hugging_face folder_of(std::string const& folder, nn::gpt<T, Block, Layer> const&) {
-  return {folder, "GPT2LMHeadModel", "transformer.", {{"transformer.wte.weight", "lm_head.weight"}}};
+  hugging_face from(folder, {{"gpt2", "GPT2LMHeadModel"}}, "transformer.");
+  from.tie("transformer.wte.weight", "lm_head.weight");
+  return from;
+}
+template <class T, class Block, gated_layer Layer>
+hugging_face folder_of(std::string const& folder, nn::gpt<T, Block, Layer> const&) {
+  return {folder,
+          {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}},
+          "model."};
 }
 template <class T, class Block, class Layer, class Op>
 hugging_face folder_of(std::string const& folder, nn::encoder<T, Block, Layer, Op> const&) {
-  return {folder,
-          "BertForMaskedLM",
-          "bert.",
-          {{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
-           {"cls.predictions.bias", "cls.predictions.decoder.bias"}}};
+  hugging_face from(folder, {{"bert", "BertForMaskedLM"}}, "bert.");
+  from.tie("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight");
+  from.tie("cls.predictions.bias", "cls.predictions.decoder.bias");
+  return from;
 }
 
 /// A model whose values are still to be read.
@@ -70,12 +82,6 @@ nn::mutable_parameter_list made(Model& model, nn::transformer_config const& c, d
     if constexpr (requires { layer.epsilon; }) layer.epsilon = epsilon;
   });
   return model;
-}
-
-inline void require_divisible(hugging_face const& from, std::string const& key,
-                              nn::transformer_config const& c) {
-  if (c.hidden % c.heads != 0)
-    from.fail(key, message("is ", c.heads, ", but should divide the ", c.hidden, " hidden features"));
 }
 
 template <class T, class Block, class Layer>
@@ -94,13 +100,26 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   c.heads = from.integer("n_head", "num_attention_heads", 12);
   c.context = from.integer("n_positions", "max_position_embeddings", 1024);
   c.vocabulary = from.integer("vocab_size", "", 50257, 1, most_ids);
-  require_divisible(from, "n_head", c);
+  require_divisible(from, "n_head", c.hidden, "hidden features", c.heads);
   const auto inner = from.setting("n_inner");
   if (inner && !inner->value().is_null()) c.feed_forward = from.times_hidden("n_inner", 0, c.hidden);
   c.dropout = settings.dropout;
   const double epsilon = from.epsilon("layer_norm_epsilon", 1e-5);
   c.check();
   from.read(hugging_face_model::gpt2, c, settings.unused, [&] { return made(model, c, epsilon); });
+}
+
+template <class T, class Block, gated_layer Layer>
+void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt<T, Block, Layer>& model) {
+  from.expect_activation("hidden_act", names_of_activation<typename decltype(Layer::mlp)::activation>(),
+                         "silu", "the activation of this model is");
+  auto [shape, epsilon] = read_llama_configuration(from);
+  if (shape.output == nn::output_weight::tied) from.tie("model.embed_tokens.weight", "lm_head.weight");
+  shape.dropout = settings.dropout;
+  shape.check();
+  from.read(
+      hugging_face_model::llama, shape, settings.unused, [&] { return made(model, shape, epsilon); },
+      settings.rotary);
 }
 
 template <class T, class Block, class Layer, class Op>
@@ -121,7 +140,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   c.context = from.integer("max_position_embeddings", "", 512);
   c.vocabulary = from.integer("vocab_size", "", 30522, 1, most_ids);
   c.segment_types = from.integer("type_vocab_size", "", 2, 0, most_ids);
-  require_divisible(from, "num_attention_heads", c);
+  require_divisible(from, "num_attention_heads", c.hidden, "hidden features", c.heads);
   c.feed_forward = from.times_hidden("intermediate_size", 3072, c.hidden);
   c.dropout = settings.dropout;
   const std::string pooler = "bert.pooler.dense", next = "cls.seq_relationship";
