@@ -50,8 +50,11 @@
 #include <tessera/tensor/pruning.hpp>
 #include <tessera/tensor/sequences.hpp>
 #include <tessera/tensor/text.hpp>
+#include <tessera/tokenizers/byte_characters.hpp>
 #include <tessera/tokenizers/byte_pair.hpp>
+#include <tessera/tokenizers/merge_table.hpp>
 #include <tessera/tokenizers/merges.hpp>
+#include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
 #include <tessera/tokenizers/wordpiece.hpp>
 #include <tessera/train/architecture.hpp>
