@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -23,18 +24,33 @@ void append_utf8(std::string& to, char32_t code);
 /// A set of characters, kept as ranges.
 class character_set {
  public:
-  /// From a table of unicode_tables.hpp.
-  explicit character_set(std::string_view table);
-  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
-
-  /// Takes a number off a table.
-  static std::uint32_t number(std::string_view& table);
-
- private:
   struct range {
     char32_t first, end;
   };
+
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table);
+  /// From ranges in any order, which may overlap.
+  explicit character_set(std::vector<range> ranges);
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+  /// In ascending order, apart.
+  std::vector<range> const& ranges() const { return ranges_; }
+  /// The characters that are not in this set.
+  character_set others() const;
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table);
+  /// Takes a distance off a table, which is negative where its number is odd, and adds it to `from`.
+  static char32_t moved(char32_t from, std::string_view& table) {
+    const std::uint32_t z = number(table);
+    return static_cast<char32_t>(static_cast<std::int64_t>(from) +
+                                 (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
+  }
+
+ private:
+  static constexpr char32_t end_of_unicode = 0x110000;
   bool search(char32_t c) const;
+  void finish();
 
   std::vector<range> ranges_;
   std::array<bool, 128> ascii_{};
@@ -89,7 +105,33 @@ TESSERA_BODY character_set::character_set(std::string_view table) {
     at += number(table) + 1;
     ranges_.push_back({first, at});
   }
+  finish();
+}
+
+TESSERA_BODY character_set::character_set(std::vector<range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](range const& a, range const& b) { return a.first < b.first; });
+  for (range const& r : ranges) {
+    if (ranges_.empty() || ranges_.back().end < r.first)
+      ranges_.push_back(r);
+    else
+      ranges_.back().end = std::max(ranges_.back().end, r.end);
+  }
+  finish();
+}
+
+TESSERA_BODY void character_set::finish() {
   for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
+}
+
+TESSERA_BODY character_set character_set::others() const {
+  std::vector<range> between;
+  char32_t at = 0;
+  for (range const& r : ranges_) {
+    if (at < r.first) between.push_back({at, r.first});
+    at = r.end;
+  }
+  if (at < end_of_unicode) between.push_back({at, end_of_unicode});
+  return character_set(std::move(between));
 }
 
 TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
@@ -120,11 +162,7 @@ TESSERA_BODY accent_folding::accent_folding() {
   for (char32_t c = 0; !table.empty();) {
     c += character_set::number(table);
     folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
-    for (std::uint32_t i = 0; i < f.count; ++i) {
-      const std::uint32_t z = character_set::number(table);
-      results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
-                                        (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
-    }
+    for (std::uint32_t i = 0; i < f.count; ++i) results_ += character_set::moved(c, table);
     all_.push_back(f);
   }
 }
