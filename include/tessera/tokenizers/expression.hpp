@@ -69,12 +69,6 @@ class expression {
     const std::size_t length = io::utf8_length(text.substr(at));
     return at + (length == 0 ? 1 : length);
   }
-  /// Where the character before a place begins.
-  static std::size_t before(std::string_view text, std::size_t at) {
-    for (std::size_t length = 2; length <= 4 && length <= at; ++length)
-      if (io::utf8_length(text.substr(at - length, length)) == length) return at - length;
-    return at - 1;
-  }
   bool holds(std::uint32_t set, std::string_view text, std::size_t at) const {
     const auto byte = static_cast<unsigned char>(text[at]);
     return program_.sets[set].contains(byte < 0x80 ? byte : character(text, at));
@@ -109,7 +103,7 @@ TESSERA_BODY bool expression::go_back(std::string_view text, std::size_t bottom,
   place& last = use.places.back();
   step = last.step, at = last.at;
   if (last.at > last.least)
-    last.at = before(text, last.at);
+    last.at = last.at - last_character_length(text.substr(0, last.at));
   else
     use.places.pop_back();
   return true;
@@ -137,7 +131,7 @@ TESSERA_BODY std::size_t expression::match(std::string_view text, std::size_t at
       case many:
         fits = take_many(text, now, at, least, use);
         if (fits && !now.is_possessive && least < at)
-          use.places.push_back({step + 1, before(text, at), least});
+          use.places.push_back({step + 1, at - last_character_length(text.substr(0, at)), least});
         break;
       case either:
         if (now.begins_elsewhere(text, at)) {

@@ -19,6 +19,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 /// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
 char32_t take_character(std::string_view& from);
 
+/// Bytes of the last character of UTF-8 text that is not empty, as take_character would come to it.
+std::size_t last_character_length(std::string_view text);
+
 void append_utf8(std::string& to, char32_t code);
 
 /// A set of characters, kept as ranges.
@@ -59,6 +62,9 @@ class character_set {
 /// Unicode's White_Space.
 bool is_white_space(char32_t c);
 
+/// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
+bool is_chinese(char32_t c);
+
 /// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
 /// left out, in lower case.
 class accent_folding {
@@ -84,6 +90,12 @@ TESSERA_BODY char32_t take_character(std::string_view& from) {
   for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3F);
   from.remove_prefix(std::max<std::size_t>(1, length));
   return code;
+}
+
+TESSERA_BODY std::size_t last_character_length(std::string_view text) {
+  for (std::size_t length = 2; length <= 4 && length <= text.size(); ++length)
+    if (io::utf8_length(text.substr(text.size() - length)) == length) return length;
+  return 1;
 }
 
 TESSERA_BODY void append_utf8(std::string& to, char32_t code) {
@@ -155,6 +167,12 @@ TESSERA_BODY bool is_white_space(char32_t c) {
   return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
+}
+
+TESSERA_BODY bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 TESSERA_BODY accent_folding::accent_folding() {

@@ -4,8 +4,8 @@
 #include <tessera/core/config.hpp>
 
 // Properties of characters, as tokenizers 0.23.3 of Hugging Face has them. Written by
-// scripts/unicode_tables.py: never edited. Numbers are digits of five bits, the lowest first, of the alphabet of
-// base64; 32 is added where more follow.
+// scripts/unicode_tables.py: never edited. Numbers are digits of five bits, the lowest first, of the alphabet
+// of base64; 32 is added where more follow.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace tables {
 
