@@ -10,6 +10,8 @@ Of whole books, and of all characters of Unicode, a hash over the tokens is reco
 import gzip
 import json
 import os
+import random
+import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -223,6 +225,15 @@ def changes(tokenizer, of):
     return {"changes": changed}
 
 
+def normalized_names(source):
+    """Older files of LLaMA 2: names of special tokens are normalized, so that they are found behind blanks."""
+    file = json.loads(source.to_str())
+    for token in file["added_tokens"]:
+        token["normalized"] = True
+    file["decoder"] = None
+    return file
+
+
 def recorded(tokenizer, with_file=True):
     file = tokenizer if isinstance(tokenizer, dict) else json.loads(tokenizer.to_str())
     t = Tokenizer.from_str(json.dumps(file))
@@ -244,6 +255,35 @@ def recorded(tokenizer, with_file=True):
     return result
 
 
+EXPRESSIONS = [
+    LLAMA3, TEKKEN, r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s*[\r\n]|\s+",
+    r"[a-c]+(?=d)|d++d|(?:ab|a)(?:c|bcd)?e", r"(?>a|ab)c|[^\S\n]+|.{2}", r"(?:a[bc]){2,3}d|(a|b)*c|\P{L}",
+    r"(?:ab?)++b|x(?:yz){2}|\r\n|[\r\n-]", r"(?:a|b|cc){1,}d|(?!b)[bc]", r"[\^\]a-]+|\(|\{|\t",
+]
+
+
+def expressions():
+    """The matches of expressions in texts of few characters."""
+    draw = random.Random(1)
+    alphabet = list("aaaabbbccdexyz \n\r\t-^](.'") + ["'LL", "'s", "'\u017f", "\u00e9", "\u4e2d", "\u0301", "\u3000", "12", "1234", "\u01c5"]
+    texts = ["".join(draw.choice(alphabet) for _ in range(draw.randrange(30))) for _ in range(40)]
+    return {"texts": texts, "matches": [
+        {"pattern": p, "of": [[m for m, _ in pre_tokenizers.Split(Regex(p), "removed", True).pre_tokenize_str(t)] for t in texts]}
+        for p in EXPRESSIONS]}
+
+
+def compositions():
+    """Letters and marks in any order, and their Normalization Form C."""
+    draw = random.Random(2)
+    everything = [chr(c) for c in range(0x30000) if not 0xD800 <= c <= 0xDFFF]
+    decomposing = [c for c in everything if normalizers.NFD().normalize_str(c) != c and not 0xAC00 <= ord(c) <= 0xD7A3]
+    kinds = [decomposing, [c for c in everything if unicodedata.combining(c)],
+             sorted({p for c in decomposing for p in normalizers.NFD().normalize_str(c)}), list("aeouAEO x"),
+             [chr(c) for c in (*range(0x1100, 0x1120), *range(0x1160, 0x1180), *range(0x11A6, 0x11D0), *range(0xAC00, 0xAC40))]]
+    texts = ["".join(draw.choice(draw.choice(kinds)) for _ in range(draw.randrange(2, 8))) for _ in range(1500)]
+    return [[t, normalizers.NFC().normalize_str(t)] for t in texts]
+
+
 def main():
     families = {"gpt2": gpt2(), "llama2": sentence_piece("normalizer"), "mistral": sentence_piece("pre_tokenizer"),
                 "llama3": llama3(), "qwen2": qwen2(), "bert": bert(True)}
@@ -260,9 +300,11 @@ def main():
                 "metaspace always": (metaspace("always", True, l), "llama2"),
                 "metaspace first": (metaspace("first", True, l), "llama2"),
                 "metaspace never": (metaspace("never", False, l), "llama2"),
+                "normalized names": (normalized_names(l), "llama2"),
                 "unknown fused": (without_bytes(l, True), "llama2"), "unknown": (without_bytes(l, False), "llama2")}
     golden["variants"] = {name: {"of": of, **changes(t, golden["families"][of]["file"]), **recorded(t, False)}
                           for name, (t, of) in variants.items()}
+    golden["expressions"], golden["compositions"] = expressions(), compositions()
     with open(os.path.join(HERE, "tokenizer_files.json.gz"), "wb") as out:
         text = json.dumps(golden, ensure_ascii=False, separators=(",", ":")).encode()
         out.write(gzip.compress(text, 9, mtime=0))

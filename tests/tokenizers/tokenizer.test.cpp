@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,30 +10,20 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <tokenizers/tokenizer_golden.hpp>
 
 #include <tessera/core/random.hpp>
 #include <tessera/io/file.hpp>
-#include <tessera/io/gunzip.hpp>
 #include <tessera/io/json_parser.hpp>
 #include <tessera/tokenizers/tokenizer.hpp>
 
 namespace tokenizer_test {
 
 using namespace tessera;
-using tokenizers::special_names;
+using tokenizers::specials;
 using tokenizers::tokenizer;
 using tokens = std::vector<std::int32_t>;
 
-// Recorded by tests/golden/record_tokenizer_files.py.
-io::json const& golden() {
-  static const io::json all = [] {
-    const std::string name = "tokenizer_files.json.gz";
-    const std::string packed = io::read_file(TESSERA_SOURCE_DIR "/tests/golden/" + name);
-    const auto bytes = io::gunzip(std::as_bytes(std::span(packed)), name);
-    return io::parse_json({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, name);
-  }();
-  return all;
-}
 tokens numbers(io::json_place const& list) {
   tokens all;
   for (std::size_t i = 0; i < list.size(); ++i) all.push_back(list.at(i).as_integer<std::int32_t>());
@@ -55,7 +44,7 @@ std::string as_utf8(std::string_view text) {
   return all;
 }
 void check_texts(tokenizer const& made, io::json_place const& expected) {
-  const auto texts = golden().at("texts");
+  const auto texts = tokenizer_golden().at("texts");
   CHECK(made.size() == expected.at("size").as_integer());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     std::string const& text = texts.at(i).as_string();
@@ -63,7 +52,7 @@ void check_texts(tokenizer const& made, io::json_place const& expected) {
     const tokens encoded = made.encode(text);
     CHECK(encoded == numbers(expected.at("tokens").at(i)));
     CHECK(as_utf8(made.decode(encoded)) == expected.at("decoded").at(i).as_string());
-    CHECK(as_utf8(made.decode(encoded, special_names::kept)) ==
+    CHECK(as_utf8(made.decode(encoded, specials::kept)) ==
           expected.at("decoded with special").at(i).as_string());
   }
   const tokens first = made.encode(texts.at(2).as_string()), second = made.encode(texts.at(4).as_string());
@@ -81,8 +70,21 @@ void change(io::json& object, io::json const& members) {
       object[member.key] = member.value;
   }
 }
-io::json file_of(std::string const& family) { return golden().at("families").at(family).at("file").value(); }
+io::json file_of(std::string const& family) {
+  return tokenizer_golden().at("families").at(family).at("file").value();
+}
 tokenizer made_of(io::json const& file) { return tokenizer(io::json_place(file, "tokenizer.json")); }
+
+/// A file with a model of characters and merges, and other members, which stand in JSON.
+io::json small_file(std::string const& members = "", std::string const& of_model = "") {
+  return io::parse_json(
+      R"({"added_tokens": [], "model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2,
+    "c": 3, " ": 4, "ab": 5, "▁": 6}, "merges": ["a b"])" +
+      of_model + "}" + members + "}");
+}
+std::string refusal(io::json const& file) {
+  return error_of<io_error>([&] { made_of(file); });
+}
 
 }  // namespace tokenizer_test
 
@@ -90,7 +92,7 @@ using namespace tokenizer_test;
 
 TEST_CASE("tokenizer: files of GPT-2, LLaMA 2 and 3, Mistral, Qwen2 and BERT give the recorded tokens") {
   const scratch_folder folder;
-  const auto families = golden().at("families");
+  const auto families = tokenizer_golden().at("families");
   CHECK(families.members().size() == 6);
   for (io::json_member const& family : families.members()) {
     INFO(family.key);
@@ -101,7 +103,7 @@ TEST_CASE("tokenizer: files of GPT-2, LLaMA 2 and 3, Mistral, Qwen2 and BERT giv
 }
 
 TEST_CASE("tokenizer: other settings, old files and tokens with every flag give the recorded tokens") {
-  const auto variants = golden().at("variants");
+  const auto variants = tokenizer_golden().at("variants");
   for (io::json_member const& variant : variants.members()) {
     INFO(variant.key);
     const auto expected = variants.at(variant);
@@ -112,8 +114,8 @@ TEST_CASE("tokenizer: other settings, old files and tokens with every flag give 
 }
 
 TEST_CASE("tokenizer: every character of Unicode gives the recorded tokens") {
-  const auto families = golden().at("families");
-  const auto chunks = golden().at("chunks");
+  const auto families = tokenizer_golden().at("families");
+  const auto chunks = tokenizer_golden().at("chunks");
   for (io::json_member const& family : families.members()) {
     INFO(family.key);
     const tokenizer made = made_of(file_of(family.key));
@@ -138,7 +140,7 @@ TEST_CASE("tokenizer: whole books give the recorded tokens") {
     MESSAGE("skipped: TESSERA_DATA is not set");
     return;
   }
-  const auto families = golden().at("families");
+  const auto families = tokenizer_golden().at("families");
   for (io::json_member const& family : families.members()) {
     INFO(family.key);
     const tokenizer made = made_of(file_of(family.key));
@@ -148,5 +150,157 @@ TEST_CASE("tokenizer: whole books give the recorded tokens") {
       CHECK(hash_of(made.encode(io::read_file(std::string(data) + "/" + book.key))) ==
             books.at(book).as_string());
     }
+  }
+}
+
+TEST_CASE("tokenizer: a part or a setting that is not known is refused by name") {
+  const auto part = [](std::string const& text) { return refusal(small_file(", " + text)); };
+  CHECK(made_of(small_file()).encode("abcab x") == tokens{5, 3, 5, 4, 0});
+  CHECK(part(R"("normalizer": {"type": "NFKC"})") ==
+        "[tokenizer.json] normalizer is of type \"NFKC\", which is not known; types that are: Sequence, NFC, "
+        "Prepend, "
+        "Replace, BertNormalizer");
+  CHECK(part(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}]})")
+            .starts_with("[tokenizer.json] pre_tokenizer.pretokenizers[0] is of type \"Digits\""));
+  CHECK(part(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\w+"}, "behavior": "Isolated"})") ==
+        "[tokenizer.json: pre_tokenizer.pattern.Regex] the expression \"\\w+\", byte 1: the escape \"\\w\" "
+        "is not known");
+  CHECK(part(R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Joined"})") ==
+        "[tokenizer.json] pre_tokenizer.behavior is \"Joined\", which is not known");
+  CHECK(part(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "ab"})")
+            .ends_with("pre_tokenizer.replacement is \"ab\" but should be one character"));
+  CHECK(part(R"("decoder": {"type": "CTC"})").starts_with("[tokenizer.json] decoder is of type \"CTC\""));
+  CHECK(part(R"("post_processor": {"type": "BertProcessing", "sep": ["?", 0], "cls": ["x", 7]})") ==
+        "[tokenizer.json] post_processor.cls[1] is 7, but there are 7 tokens");
+  CHECK(part(R"("truncation": {"max_length": 5})").find("truncation is set, but nothing is cut off") !=
+        std::string::npos);
+  CHECK(part(R"("padding": {})").find("padding is set") != std::string::npos);
+  CHECK(part(R"("version": "2.0")").find("version is \"2.0\"") != std::string::npos);
+  CHECK(part(R"("chat": 1)") == "[tokenizer.json] the document has a member \"chat\", which is not known");
+  CHECK(part(R"("normalizer": {"type": "NFC", "form": 1})") ==
+        "[tokenizer.json] normalizer has a member \"form\", which is not known");
+  CHECK(part(R"("normalizer": {"type": "BertNormalizer", "lowercase": true, "strip_accents": false})")
+            .find("normalizer.strip_accents differs from \"lowercase\"") != std::string::npos);
+}
+
+TEST_CASE("tokenizer: a model that is not known, or lacks a piece, is refused") {
+  const auto setting = [](std::string const& text) { return refusal(small_file("", ", " + text)); };
+  CHECK(setting(R"("dropout": 0.1)") ==
+        "[tokenizer.json] model.dropout is not 0: pieces that are drawn are not known");
+  CHECK(setting(R"("end_of_word_suffix": "</w>")").find("model.end_of_word_suffix is not empty") !=
+        std::string::npos);
+  CHECK(setting(R"("continuing_subword_prefix": "##")").find("is not empty") != std::string::npos);
+  const auto model = [](std::string const& text) {
+    return refusal(io::parse_json(R"({"added_tokens": [], "model": )" + text + "}"));
+  };
+  CHECK(model(R"({"type": "Unigram", "vocab": {"a": 0}})") ==
+        "[tokenizer.json] model is of type \"Unigram\", which is not known; types that are: BPE, WordPiece");
+  CHECK(model(R"({"type": "WordLevel", "vocab": {"a": 0}})").find("\"WordLevel\"") != std::string::npos);
+  CHECK(model(R"({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]})") ==
+        "[tokenizer.json] model.merges[0] needs the piece \"ab\", which the vocabulary lacks");
+  CHECK(model(R"({"type": "BPE", "vocab": {"a": 0, "aa": 1}, "merges": [["a", "a", "a"]]})") ==
+        "[tokenizer.json] model.merges[0] has 3 pieces: two are meant");
+  CHECK(model(R"({"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []})")
+            .ends_with("b is 0, and so is \"a\""));
+  CHECK(model(R"({"type": "WordPiece", "vocab": {"a": 0}, "max_input_chars_per_word": 100000})")
+            .ends_with("is 100000, at most 1000 are read"));
+  const io::json none =
+      io::parse_json(R"({"added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
+  CHECK(error_of<option_error>([&] { made_of(none).encode("aé"); }) ==
+        "[tokenizer] the vocabulary has no piece for \"é\", and no unknown token");
+  CHECK(error_of<option_error>([&] { made_of(none).decode(tokens{1}); }) ==
+        "[tokenizer] 1 is no token of this vocabulary of 1");
+}
+
+TEST_CASE("tokenizer: an added token must have the number that it would get") {
+  const auto with = [](std::string const& content, int id, std::string const& normalized = "false") {
+    io::json file = small_file();
+    file["added_tokens"] = io::parse_json(
+        R"([{"id": 7, "content": "<x>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true}, {"id": )" +
+        std::to_string(id) + R"(, "content": ")" + content +
+        R"(", "single_word": false, "lstrip": false, "rstrip": false, "normalized": )" + normalized +
+        R"(, "special": false}])");
+    return file;
+  };
+  const tokenizer made = made_of(with("b", 2));
+  CHECK(made.size() == 8);
+  CHECK(made.token("<x>") == 7);
+  CHECK(made.token("ab") == 5);
+  CHECK(!made.token("x"));
+  CHECK(made.special_tokens() == tokens{7});
+  CHECK(made.encode("ab<x>a") == tokens{1, 2, 7, 1});  // b is found before the model sees it
+  CHECK(refusal(with("<y>", 9)) == "[tokenizer.json] added_tokens[1].id is 9, but \"<y>\" is token 8");
+  CHECK(refusal(with("b", 8)) == "[tokenizer.json] added_tokens[1].id is 8, but \"b\" is token 2");
+  CHECK(refusal(with("<x>", 8)) == "[tokenizer.json] added_tokens[1] is the second of \"<x>\"");
+  CHECK(refusal(with("", 8)).find("added_tokens[1].content is empty") != std::string::npos);
+}
+
+TEST_CASE("tokenizer: bytes that are no UTF-8 come back where bytes have tokens") {
+  std::string bytes;
+  for (int b = 255; b >= 0; --b) bytes += static_cast<char>(b);
+  for (char const* family : {"gpt2", "llama3", "qwen2", "llama2"}) {
+    INFO(family);
+    const tokenizer made = made_of(file_of(family));
+    CHECK(made.decode(made.encode(bytes)) == bytes);
+  }
+}
+
+/// Merges as they are defined: the pair that was learned first, of equal ones the leftmost, again and again.
+std::vector<std::string> merged_naively(std::vector<std::pair<std::string, std::string>> const& merges,
+                                        std::string const& text) {
+  std::vector<std::string> parts;
+  for (const char c : text) parts.emplace_back(1, c);
+  for (bool any = true; any;) {
+    any = false;
+    for (auto const& [left, right] : merges) {
+      std::size_t i = 0;
+      while (i + 1 < parts.size() && !(parts[i] == left && parts[i + 1] == right)) ++i;
+      if (i + 1 >= parts.size()) continue;
+      parts[i] += parts[i + 1];
+      parts.erase(parts.begin() + std::ptrdiff_t(i) + 1);
+      any = true;
+      break;
+    }
+  }
+  return parts;
+}
+
+TEST_CASE("tokenizer: a text without words is merged as a whole, wherever it may be cut") {
+  const random_stream random(4, random_purpose::test);
+  std::uint64_t drawn = 0;
+  const auto below = [&](std::size_t n) { return random.below(drawn++, n); };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> parts{"a", "b", "c", " "};
+    std::vector<std::pair<std::string, std::string>> merges;
+    for (std::size_t i = 0, most = below(14); i < most; ++i) {
+      const std::string left = parts[below(parts.size())], right = parts[below(parts.size())];
+      if (left.size() + right.size() > 8 || std::ranges::count(merges, std::pair(left, right))) continue;
+      merges.emplace_back(left, right);
+      if (std::ranges::count(parts, left + right) == 0) parts.push_back(left + right);
+    }
+    io::json file = small_file();
+    io::json& model = file["model"];
+    model["vocab"] = io::json();
+    model["merges"] = io::json::array();
+    for (std::size_t i = 0; i < parts.size(); ++i) model["vocab"][parts[i]] = i;
+    for (auto const& [left, right] : merges)
+      model["merges"].get_if<io::json::array>()->push_back(io::json::array{left, right});
+    std::string text;
+    for (std::size_t i = 0, most = below(60); i < most; ++i) text += "abc "[below(4)];
+    const tokenizer made = made_of(file);
+    std::vector<std::string> pieces;
+    for (const std::int32_t t : made.encode(text)) pieces.push_back(made.pieces()[std::size_t(t)]);
+    CHECK(pieces == merged_naively(merges, text));
+  }
+}
+
+TEST_CASE("tokenizer: a word of 300 000 letters is merged") {
+  const random_stream random(5, random_purpose::test);
+  std::string word;
+  for (std::uint64_t i = 0; i < 300'000; ++i) word += "etaoin"[random.below(i, 6)];
+  for (char const* family : {"gpt2", "llama2"}) {
+    const tokenizer made = made_of(file_of(family));
+    CHECK(made.decode(made.encode(word)) == word);
   }
 }

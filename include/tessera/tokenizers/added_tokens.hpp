@@ -70,8 +70,8 @@ class added_tokens {
   /// The number of an added token, or -1.
   std::int32_t number(std::string_view content) const { return number_of(numbers_, content); }
 
-  /// Calls token(number) for tokens that are looked for in this kind of text, and part(text) for what is
-  /// between.
+  /// Calls token(number) for tokens that are looked for in this kind of text, and part(text) for the text
+  /// between them.
   template <class Token, class Part>
   void for_each_part(std::string_view text, bool is_normalized, Token&& token, Part&& part) const {
     text_tree const& tree = trees_[is_normalized];

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -71,7 +72,7 @@ TESSERA_BODY canonical_composition::canonical_composition() {
 
 TESSERA_BODY std::string canonical_composition::operator()(std::string_view text) const {
   std::string result;
-  std::u32string part;  // what may change, and the character before it
+  std::u32string part;  // characters that may change, and the one before them
   const auto end_part = [&] {
     if (part.size() > 1 || (!part.empty() && part.front() >= first_that_changes)) {
       std::u32string letters;
@@ -119,7 +120,8 @@ TESSERA_BODY void canonical_composition::decompose(char32_t c, std::u32string& t
 }
 
 TESSERA_BODY char32_t canonical_composition::composed(char32_t first, char32_t second) const {
-  // Hangul (The Unicode Standard, 3.12): a leading consonant and a vowel, or those and a trailing consonant.
+  // Hangul (The Unicode Standard, 3.12): a leading consonant and a vowel, or their syllable and a
+  // trailing consonant.
   if (first >= 0x1100 && first < 0x1113 && second >= 0x1161 && second < 0x1176)
     return 0xAC00 + ((first - 0x1100) * 21 + (second - 0x1161)) * 28;
   if (first >= 0xAC00 && first < 0xD7A4 && (first - 0xAC00) % 28 == 0 && second > 0x11A7 && second < 0x11C3)
@@ -130,11 +132,16 @@ TESSERA_BODY char32_t canonical_composition::composed(char32_t first, char32_t s
 
 TESSERA_BODY void canonical_composition::sort_marks(std::u32string& text) const {
   const auto is_mark = [&](char32_t c) { return order_of(c) != 0; };
+  std::vector<std::tuple<std::uint32_t, std::size_t, char32_t>> by_order;
   for (auto at = text.begin(); at != text.end();) {
     const auto first = std::find_if(at, text.end(), is_mark);
     at = std::find_if_not(first, text.end(), is_mark);
-    if (at - first > 1)
-      std::stable_sort(first, at, [&](char32_t a, char32_t b) { return order_of(a) < order_of(b); });
+    if (at - first < 2) continue;
+    by_order.clear();  // of equal order the first stays the first
+    for (auto mark = first; mark != at; ++mark) by_order.push_back({order_of(*mark), by_order.size(), *mark});
+    std::sort(by_order.begin(), by_order.end());
+    std::transform(by_order.begin(), by_order.end(), first,
+                   [](auto const& mark) { return std::get<2>(mark); });
   }
 }
 

@@ -16,7 +16,7 @@
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
-/// A regular expression as those that split a text in files of Hugging Face's tokenizers, with the meaning
+/// A regular expression as they split a text in files of Hugging Face's tokenizers, with the meaning
 /// that Oniguruma gives to it: alternatives, groups, (?i:…), (?>…), lookahead, classes of characters, greedy
 /// and possessive repetition. Bytes that are not UTF-8 are taken for U+FFFD.
 class expression {

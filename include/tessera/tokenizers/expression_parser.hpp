@@ -52,7 +52,7 @@ struct expression_program {
   std::vector<character_set> sets;
 };
 
-/// Throws io_error, `[source] the expression …, byte N: …`, for what it does not know.
+/// Throws io_error, `[source] the expression …, byte N: …`, for a part that it does not know.
 expression_program parse_expression(std::string_view pattern, std::string const& source);
 
 /// A part of an expression.

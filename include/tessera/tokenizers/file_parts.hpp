@@ -42,7 +42,7 @@ template <class Read> void read_parts(io::json_place const& at, std::string_view
   const auto all = at.at(parts);
   for (std::size_t i = 0; i < all.size(); ++i) read_parts(all.at(i), parts, read);
 }
-/// The same for a member of a file, which it may lack.
+/// Of a member of a file, which may lack it.
 template <class Read>
 void read_parts(io::json_place const& file, std::string_view name, std::string_view parts, Read&& read) {
   if (has(file, name)) read_parts(file.at(name), parts, read);

@@ -28,7 +28,7 @@ class bert_normalizer {
   accent_folding folding_;
 };
 
-/// What happens to a text before it is cut: NFC, Prepend and Replace of SentencePiece, and BertNormalizer,
+/// How a text is changed before it is cut: NFC, Prepend and Replace of SentencePiece, and BertNormalizer,
 /// alone or one after another.
 class normalizer {
  public:

@@ -21,7 +21,7 @@
 #include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
 
-// The parts "model" of a tokenizer.json: what makes tokens of a word.
+// The part "model" of a tokenizer.json, which makes tokens of a word.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
 
@@ -80,7 +80,7 @@ class merging_model {
   void add_merge(io::json_place const& at, std::string const& left, std::string const& right,
                  std::size_t rank, piece_numbers const& numbers);
   /// Whether both are pieces, and no merge joins one that ends with `left` and one that begins with `right`.
-  /// What stands before such a place and what stands behind have nothing to do with each other.
+  /// The tokens before such a place and behind it have nothing to do with each other.
   bool is_border(char32_t left, char32_t right) const;
   void merge_word(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
                   merge_table::memory& use) const;

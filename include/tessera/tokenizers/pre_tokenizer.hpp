@@ -31,14 +31,14 @@ struct cut_text {
   }
 };
 
-/// What becomes of the places of a text that a pattern matches.
+/// How the places of a text that a pattern matches become words.
 enum class split_behaviour { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 /// Adds the parts of a text between and at some places.
 ///   find   calls visit(begin, end) for each place, in their order
 template <class Find>
 void split(std::string_view text, split_behaviour how, bool inverted, Find&& find, cut_text& to) {
-  std::size_t done = 0, begin = 0;  // end of the last part, begin of what is not added yet
+  std::size_t done = 0, begin = 0;  // end of the last part, begin of the text that is not added yet
   bool before = false;              // whether the part before was a match
   const auto add_part = [&](std::size_t end, bool is_match) {
     if (end == done) return;

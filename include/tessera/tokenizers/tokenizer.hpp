@@ -27,7 +27,7 @@
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 
 /// Whether decoding gives the names of special tokens.
-enum class special_names { left_out, kept };
+enum class specials { left_out, kept };
 
 /// The tokens of a tokenizer.json of Hugging Face's tokenizers, as files of GPT-2, LLaMA 2 and 3, Mistral,
 /// Qwen2 and BERT have it: the text between added tokens is normalized, cut into words by the pre-tokenizer,
@@ -53,16 +53,17 @@ class tokenizer {
   /// In ascending order.
   std::vector<std::int32_t> special_tokens() const;
 
-  /// The tokens of a text, in which added tokens may stand by name; without those that the file puts around a
-  /// text. Bytes that are not UTF-8 get the tokens of bytes, where there are any. Throws option_error for a
-  /// character that no token stands for, and where an expression of the file takes too long.
+  /// The tokens of a text, in which added tokens may stand by name; without the special ones that the file
+  /// puts around it. Bytes that are not UTF-8 get the tokens of bytes, where there are any. Throws
+  /// option_error for a character that no token stands for, and where an expression of the file takes too
+  /// long.
   std::vector<std::int32_t> encode(std::string_view text) const;
   /// The tokens of a text with the special ones that the file puts around it: [CLS] and [SEP], or the
   /// beginning.
   std::vector<std::int32_t> with_special_tokens(std::span<std::int32_t const> text) const {
     return template_.around(text);
   }
-  /// The same for two texts.
+  /// The tokens of two texts with the special ones around and between them.
   std::vector<std::int32_t> with_special_tokens(std::span<std::int32_t const> first,
                                                 std::span<std::int32_t const> second) const {
     return template_.around(first, second);
@@ -70,8 +71,7 @@ class tokenizer {
 
   /// The text of tokens. Where tokens end within a character, its bytes do, too. Throws option_error for a
   /// number that no token has.
-  std::string decode(std::span<std::int32_t const> tokens,
-                     special_names names = special_names::left_out) const;
+  std::string decode(std::span<std::int32_t const> tokens, specials names = specials::left_out) const;
 
  private:
   using model = std::variant<detail::merging_model, detail::longest_piece_model>;
@@ -183,13 +183,13 @@ TESSERA_BODY void tokenizer::append_words(std::string_view text, bool is_first, 
       model_);
 }
 
-TESSERA_BODY std::string tokenizer::decode(std::span<std::int32_t const> tokens, special_names names) const {
+TESSERA_BODY std::string tokenizer::decode(std::span<std::int32_t const> tokens, specials names) const {
   std::vector<std::string> texts;
   for (const std::int32_t t : tokens) {
     if (t < 0 || t >= size() || pieces_.pieces[std::size_t(t)].empty())
       throw option_error(message("[tokenizer] ", t, " is no token of this vocabulary of ", size()));
     auto const* added = added_.find(t);
-    if (added && added->is_special && names == special_names::left_out) continue;
+    if (added && added->is_special && names == specials::left_out) continue;
     texts.push_back(added ? added->matched : pieces_.pieces[std::size_t(t)]);
   }
   return decoder_(std::move(texts));
