@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -107,8 +108,8 @@ class added_tokens {
   std::vector<added_token> all_;
   std::unordered_map<std::int32_t, std::size_t> by_number_;
   piece_numbers numbers_;
-  std::array<text_tree, 2> trees_;  // of texts as they are, and of normalized ones
-  character_set word_characters_{tables::word_characters};
+  std::array<text_tree, 2> trees_;                // of texts as they are, and of normalized ones
+  std::optional<character_set> word_characters_;  // where a token needs them
 };
 
 #ifdef TESSERA_BODY
@@ -174,6 +175,7 @@ TESSERA_BODY added_token added_tokens::read(io::json_place const& at, normalizer
 }
 
 TESSERA_BODY void added_tokens::add(io::json_place const& at, added_token token) {
+  if (token.single_word && !word_characters_) word_characters_.emplace(tables::word_characters);
   by_number_.emplace(token.number, all_.size());
   numbers_.emplace(token.content, token.number);
   if (!trees_[token.is_normalized].add(token.matched, std::uint32_t(all_.size())))
@@ -186,9 +188,9 @@ TESSERA_BODY bool added_tokens::stands_alone(added_token const& token, std::stri
   if (!token.single_word) return true;
   if (!before.empty()) {
     before.remove_prefix(before.size() - last_character_length(before));
-    if (word_characters_.contains(take_character(before))) return false;
+    if (word_characters_->contains(take_character(before))) return false;
   }
-  return behind.empty() || !word_characters_.contains(take_character(behind));
+  return behind.empty() || !word_characters_->contains(take_character(behind));
 }
 
 TESSERA_BODY std::size_t added_tokens::without_blanks_behind(std::string_view text) {

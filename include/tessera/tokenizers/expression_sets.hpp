@@ -56,7 +56,6 @@ class expression_text {
   static void add(ranges& to, character_set const& set) {
     to.insert(to.end(), set.ranges().begin(), set.ranges().end());
   }
-  static character_set white_space();
   static constexpr char32_t none = 0x110000;
 
   std::string_view all_;
@@ -91,20 +90,14 @@ TESSERA_BODY char32_t expression_text::character() {
   return c;
 }
 
-TESSERA_BODY character_set expression_text::white_space() {
-  ranges all;
-  for (char32_t c = 0; c <= 0x3000; ++c)
-    if (is_white_space(c)) all.push_back({c, c + 1});
-  return character_set(std::move(all));
-}
-
 TESSERA_BODY char32_t expression_text::escape(ranges& to) {
   const std::size_t begin = at_;
   const char32_t c = character();
   constexpr std::u32string_view letters = U"nrtfv", stand_for = U"\n\r\t\f\v";
   if (const std::size_t i = letters.find(c); i != letters.npos) return stand_for[i];
-  if (c == 's') return add(to, white_space()), none;
-  if (c == 'S') return add(to, white_space().others()), none;
+  const character_set blanks(ranges(white_space.begin(), white_space.end()));
+  if (c == 's') return add(to, blanks), none;
+  if (c == 'S') return add(to, blanks.others()), none;
   if (c == 'p' || c == 'P') return property(to, c == 'P'), none;
   const bool is_mark =
       c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !((c | 32) >= 'a' && (c | 32) <= 'z');

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -150,10 +151,12 @@ TESSERA_BODY merging_model::merging_model(io::json_place const& part, piece_numb
     }
   read_merges(part.at("merges"), numbers);
   ascii_borders_.resize(128 * 128);
-  for (char32_t left = 0; left < 128; ++left)
-    for (char32_t right = 0; right < 128; ++right)
-      ascii_borders_[128 * left + right] = characters_.contains(left) && characters_.contains(right) &&
-                                           !joined_.contains(pair_of(left, right));
+  std::u32string ascii;
+  std::copy_if(characters_.begin(), characters_.end(), std::back_inserter(ascii),
+               [](char32_t c) { return c < 128; });
+  for (const char32_t left : ascii)
+    for (const char32_t right : ascii)
+      ascii_borders_[128 * left + right] = !joined_.contains(pair_of(left, right));
 }
 
 TESSERA_BODY void merging_model::read_merges(io::json_place const& list, piece_numbers const& numbers) {

@@ -59,7 +59,17 @@ class character_set {
   std::array<bool, 128> ascii_{};
 };
 
-/// Unicode's White_Space.
+/// Unicode's White_Space, in ascending order.
+inline constexpr std::array<character_set::range, 10> white_space{{{9, 14},
+                                                                   {' ', ' ' + 1},
+                                                                   {0x85, 0x86},
+                                                                   {0xA0, 0xA1},
+                                                                   {0x1680, 0x1681},
+                                                                   {0x2000, 0x200B},
+                                                                   {0x2028, 0x202A},
+                                                                   {0x202F, 0x2030},
+                                                                   {0x205F, 0x2060},
+                                                                   {0x3000, 0x3001}}};
 bool is_white_space(char32_t c);
 
 /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
@@ -147,10 +157,15 @@ TESSERA_BODY character_set character_set::others() const {
 }
 
 TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr auto values = [] {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::array<std::uint8_t, 128> all{};
+    for (std::size_t i = 0; i < digits.size(); ++i) all[std::size_t(digits[i])] = std::uint8_t(i);
+    return all;
+  }();
   std::uint32_t n = 0;
   for (int shift = 0;; shift += 5) {
-    const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+    const std::uint32_t digit = values[std::size_t(table.front())];
     table.remove_prefix(1);
     n |= (digit & 31) << shift;
     if (digit < 32) return n;
@@ -164,9 +179,9 @@ TESSERA_BODY bool character_set::search(char32_t c) const {
 }
 
 TESSERA_BODY bool is_white_space(char32_t c) {
-  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
+  return std::any_of(white_space.begin(), white_space.end(),
+                     [c](character_set::range const& r) { return c >= r.first && c < r.end; });
 }
 
 TESSERA_BODY bool is_chinese(char32_t c) {
