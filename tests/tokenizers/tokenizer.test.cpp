@@ -183,6 +183,34 @@ TEST_CASE("tokenizer: a part or a setting that is not known is refused by name")
             .find("normalizer.strip_accents differs from \"lowercase\"") != std::string::npos);
 }
 
+TEST_CASE("tokenizer: a small file that would make large texts is refused") {
+  const auto part = [](std::string const& text) { return refusal(small_file(", " + text)); };
+  const auto replace = [](std::size_t length) {
+    return R"({"type": "Replace", "pattern": {"String": "a"}, "content": ")" + std::string(length, 'a') +
+           "\"}";
+  };
+  const auto sequence = [](std::string const& one, int times) {
+    std::string all = one;
+    for (int i = 1; i < times; ++i) all += ", " + one;
+    return R"("normalizer": {"type": "Sequence", "normalizers": [)" + all + "]}";
+  };
+  CHECK(made_of(small_file(", " + sequence(replace(4), 3))).encode("ab").size() == 64);
+  CHECK(part(sequence(replace(4), 4)) ==
+        "[tokenizer.json] normalizer.normalizers[3] makes a text more than 100 times as long");
+  CHECK(part(R"("decoder": )" + replace(101)) ==
+        "[tokenizer.json] decoder makes a text more than 100 times as long");
+  CHECK(part(R"("normalizer": {"type": "Prepend", "prepend": ")" + std::string(101, 'a') + "\"}")
+            .find("more than 100 times") != std::string::npos);
+  CHECK(part(sequence(R"({"type": "NFC"})", 21)) ==
+        "[tokenizer.json] normalizer.normalizers[20] is one part too many: a text would take too long");
+  const std::string text = R"({"Sequence": {"id": "A", "type_id": 0}})";
+  CHECK(
+      part(
+          R"("post_processor": {"type": "TemplateProcessing", "special_tokens": {}, "pair": [], "single": [)" +
+          text + ", " + text + "]}") ==
+      "[tokenizer.json] post_processor.single[1].Sequence.id is \"A\" for the second time");
+}
+
 TEST_CASE("tokenizer: a model that is not known, or lacks a piece, is refused") {
   const auto setting = [](std::string const& text) { return refusal(small_file("", ", " + text)); };
   CHECK(setting(R"("dropout": 0.1)") ==

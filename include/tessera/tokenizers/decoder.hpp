@@ -66,6 +66,7 @@ class decoder {
   static std::string character_of(io::json_place const& at);
 
   std::vector<step> steps_;
+  text_growth growth_;
 };
 
 #ifdef TESSERA_BODY
@@ -96,7 +97,9 @@ TESSERA_BODY void decoder::add(io::json_place const& part) {
         metaspace{character_of(part.at("replacement")), !never && bool_or(part, "add_prefix_space", true)});
   } else if (type == "Replace") {
     allow_members(part, {"type", "pattern", "content"});
-    steps_.push_back(replace{string_pattern(part.at("pattern")), part.at("content").as_string()});
+    const replace added{string_pattern(part.at("pattern")), part.at("content").as_string()};
+    growth_.multiply(part, added.from.size(), added.to.size());
+    steps_.push_back(added);
   } else if (type == "ByteFallback") {
     allow_members(part, {"type"});
     steps_.push_back(byte_fallback());

@@ -67,7 +67,7 @@ struct expression_node {
 /// Recursive descent: alternatives of sequences of characters and groups that may be repeated.
 class expression_parser {
  public:
-  static constexpr std::size_t longest_pattern = 10'000, most_steps = 10'000, deepest = 50;
+  static constexpr std::size_t longest_pattern = 2000, most_steps = 10'000, deepest = 50;
   static constexpr std::uint32_t no_end = std::numeric_limits<std::uint32_t>::max();
 
   expression_parser(std::string_view pattern, std::string const& source) : text_(pattern, source) {}

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
 
@@ -36,17 +38,41 @@ inline bool bool_or(io::json_place const& at, std::string_view key, bool otherwi
 }
 
 /// Calls read(part) for a part, or for the parts of a Sequence, in its member `parts`.
-template <class Read> void read_parts(io::json_place const& at, std::string_view parts, Read&& read) {
-  if (at.at("type").as_string() != "Sequence") return read(at);
-  allow_members(at, {"type", parts});
-  const auto all = at.at(parts);
-  for (std::size_t i = 0; i < all.size(); ++i) read_parts(all.at(i), parts, read);
+///   left   how many there may be
+template <class Read>
+void read_parts(io::json_place const& at, std::string_view parts, std::size_t& left, Read&& read) {
+  if (at.at("type").as_string() == "Sequence") {
+    allow_members(at, {"type", parts});
+    const auto all = at.at(parts);
+    for (std::size_t i = 0; i < all.size(); ++i) read_parts(all.at(i), parts, left, read);
+  } else {
+    if (left == 0) at.fail("is one part too many: a text would take too long");
+    --left;
+    read(at);
+  }
 }
 /// Of a member of a file, which may lack it.
 template <class Read>
 void read_parts(io::json_place const& file, std::string_view name, std::string_view parts, Read&& read) {
-  if (has(file, name)) read_parts(file.at(name), parts, read);
+  std::size_t left = 20;
+  if (has(file, name)) read_parts(file.at(name), parts, left, read);
 }
+
+/// How many times as long texts may become: small files do not make large texts of small ones.
+class text_growth {
+ public:
+  static constexpr std::size_t most = 100;
+
+  /// Throws io_error if it becomes too much.
+  void multiply(io::json_place const& at, std::size_t from, std::size_t to) {
+    so_far_ *= std::max<std::size_t>(1, (to + from - 1) / from);
+    if (to > most * from || so_far_ > most)
+      at.fail(message("makes a text more than ", most, " times as long"));
+  }
+
+ private:
+  std::size_t so_far_ = 1;
+};
 
 /// The text of a pattern that is no expression, as `"pattern": {"String": " "}`.
 inline std::string const& string_pattern(io::json_place const& at) {

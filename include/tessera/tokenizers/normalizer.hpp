@@ -56,6 +56,7 @@ class normalizer {
   void add(io::json_place const& part);
 
   std::vector<step> steps_;
+  text_growth growth_;
 };
 
 #ifdef TESSERA_BODY
@@ -94,10 +95,13 @@ TESSERA_BODY void normalizer::add(io::json_place const& part) {
   std::string const& type = part.at("type").as_string();
   if (type == "Prepend") {
     allow_members(part, {"type", "prepend"});
+    growth_.multiply(part, 1, part.at("prepend").as_string().size());
     steps_.push_back(prepend{part.at("prepend").as_string()});
   } else if (type == "Replace") {
     allow_members(part, {"type", "pattern", "content"});
-    steps_.push_back(replace{string_pattern(part.at("pattern")), part.at("content").as_string()});
+    const replace added{string_pattern(part.at("pattern")), part.at("content").as_string()};
+    growth_.multiply(part, added.from.size(), added.to.size());
+    steps_.push_back(added);
   } else if (type == "NFC") {
     allow_members(part, {"type"});
     steps_.push_back(canonical_composition());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +94,8 @@ TESSERA_BODY std::vector<special_template::piece> special_template::read(io::jso
       const auto id = at.at("Sequence").at("id");
       const std::size_t text = id.as_string() == "A" ? 0 : id.as_string() == "B" ? 1 : 2;
       if (text >= texts) id.fail("is " + io::in_quotes(id.as_string()) + ", which is no text here");
+      if (std::any_of(pieces.begin(), pieces.end(), [&](piece const& p) { return p.text == text; }))
+        id.fail("is " + io::in_quotes(id.as_string()) + " for the second time");
       pieces.push_back({text});
       continue;
     }
