@@ -100,6 +100,8 @@ class json_place {
   explicit json_place(json const& value, std::string document = "json", std::string path = {});
 
   json const& value() const { return *value_; }
+  /// The document and the way, for errors of another kind: `settings.json: adam.betas[1]`.
+  std::string name() const { return path_.empty() ? document_ : document_ + ": " + excerpt(path_); }
 
   json_place at(std::string_view key) const;
   json_place at(std::size_t index) const;

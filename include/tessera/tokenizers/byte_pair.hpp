@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +19,8 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/read_json.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera/tokenizers/byte_characters.hpp>
+#include <tessera/tokenizers/merge_table.hpp>
 #include <tessera/tokenizers/merges.hpp>
 #include <tessera/tokenizers/pieces.hpp>
 #include <tessera/tokenizers/unicode.hpp>
@@ -66,17 +67,6 @@ class byte_pair {
   std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
-  struct ranked {
-    std::size_t rank;
-    std::int32_t merged;
-  };
-
-  /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
-  static char32_t character_of(int byte);
-  int byte_of(char32_t character) const {
-    const auto at = bytes_.find(character);
-    return at == bytes_.end() ? '?' : at->second;
-  }
   /// The pieces of single bytes, in the order of their characters.
   static std::vector<std::string> alphabet();
   static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path);
@@ -84,20 +74,6 @@ class byte_pair {
   void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source);
 
   std::vector<std::int32_t> bytes_of(std::string_view word) const;
-
-  /// Memory of a merge, used again for the next word.
-  struct merging {
-    struct place {
-      std::size_t before, behind;  // places of the neighbours
-      ranked const* pair;          // of the piece and the one behind it, or null
-    };
-    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
-    std::vector<place> places;
-    std::vector<candidate> heap;
-  };
-  /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
-  /// finds it: n log n steps for a word of n bytes.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const;
 
   enum class kind { letter, number, blank, other };
   kind kind_of(char32_t c) const {
@@ -140,8 +116,8 @@ class byte_pair {
 
   std::vector<std::string> pieces_;
   detail::piece_numbers numbers_;
-  std::unordered_map<std::uint64_t, ranked> ranks_;
-  std::unordered_map<char32_t, int> bytes_;
+  detail::merge_table merges_;
+  detail::byte_characters characters_;
   std::array<std::int32_t, 256> token_of_byte_{};
   std::int32_t end_ = 0;
   character_set letters_{tables::letters}, digits_{tables::numbers};
@@ -180,21 +156,8 @@ TESSERA_BODY byte_pair::byte_pair(std::vector<std::string> pieces,
 
 TESSERA_BODY byte_pair byte_pair::read(std::string const& vocabulary_path, std::string const& merges_path) {
   const io::json document = io::read_json(vocabulary_path);
-  const io::json_place object(document, vocabulary_path);
-  if (object.members().empty()) object.fail("has no pieces");
-  const std::size_t most = 4 * object.members().size() + 1000;
-  std::vector<std::string> pieces;
-  for (io::json_member const& member : object.members()) {
-    const auto token = object.at(member).as_integer<std::uint32_t>();
-    if (token >= most)
-      object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
-                                     " pieces should be below ", most));
-    if (token >= pieces.size()) pieces.resize(token + 1);
-    if (!pieces[token].empty())
-      object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
-    pieces[token] = member.key;
-  }
-  return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+  return byte_pair(detail::read_pieces(io::json_place(document, vocabulary_path)), read_merges(merges_path),
+                   vocabulary_path);
 }
 
 TESSERA_BODY void byte_pair::write(std::string const& vocabulary_path, std::string const& merges_path) const {
@@ -227,23 +190,21 @@ TESSERA_BODY byte_pair byte_pair::trained(std::string_view text, std::size_t siz
 }
 
 TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::merges() const {
-  std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
-  for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
-  std::sort(by_rank.begin(), by_rank.end());
   std::vector<std::pair<std::string, std::string>> named;
-  for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
+  for (merge const& m : merges_.in_order())
+    named.emplace_back(pieces_[std::size_t(m.left)], pieces_[std::size_t(m.right)]);
   return named;
 }
 
 TESSERA_BODY std::vector<std::int32_t> byte_pair::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
   std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-  merging use;
+  detail::merge_table::memory use;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(end_name), text.size());
     for_each_word(text.substr(0, end), [&](std::string_view word) {
       auto [at, is_new] = known.try_emplace(std::string(word));
-      if (is_new) at->second = merged(bytes_of(word), use);
+      if (is_new) merges_.apply(at->second = bytes_of(word), use);
       tokens.insert(tokens.end(), at->second.begin(), at->second.end());
     });
     if (end == text.size()) break;
@@ -261,23 +222,18 @@ TESSERA_BODY std::string byte_pair::decode(std::span<std::int32_t const> tokens)
       text += piece;
       continue;
     }
-    for (std::string_view rest = piece; !rest.empty();)
-      text += static_cast<char>(byte_of(take_character(rest)));
+    for (std::string_view rest = piece; !rest.empty();) {
+      const int byte = characters_.byte_of(take_character(rest));
+      text += byte < 0 ? '?' : static_cast<char>(byte);
+    }
   }
   return text;
 }
 
-TESSERA_BODY char32_t byte_pair::character_of(int byte) {
-  const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
-  if (is_printable(byte)) return char32_t(byte);
-  int earlier = 0;
-  for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
-  return char32_t(256 + earlier);
-}
-
 TESSERA_BODY std::vector<std::string> byte_pair::alphabet() {
+  const detail::byte_characters all;
   std::vector<char32_t> characters;
-  for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+  for (int b = 0; b < 256; ++b) characters.push_back(all.of(static_cast<unsigned char>(b)));
   std::sort(characters.begin(), characters.end());
   std::vector<std::string> pieces(256);
   for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
@@ -309,24 +265,20 @@ TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::read_me
 
 TESSERA_BODY void byte_pair::finish(std::vector<std::pair<std::string, std::string>> const& merges,
                                     std::string const& source) {
-  const auto number_of = [&](std::string const& piece) {
-    const auto at = numbers_.find(piece);
-    return at == numbers_.end() ? -1 : at->second;
-  };
+  const auto number_of = [&](std::string_view piece) { return detail::number_of(numbers_, piece); };
   for (int b = 0; b < 256; ++b) {
     std::string piece;
-    append_utf8(piece, character_of(b));
-    bytes_.emplace(character_of(b), b);
+    append_utf8(piece, characters_.of(static_cast<unsigned char>(b)));
     token_of_byte_[std::size_t(b)] = number_of(piece);
   }
-  end_ = number_of(std::string(end_name));
+  end_ = number_of(end_name);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
     auto const& [left, right] = merges[rank];
     for (std::string const& piece : {left, right, left + right})
       if (number_of(piece) < 0)
         throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
                                    ", of the merge of ", io::in_quotes(left), " and ", io::in_quotes(right)));
-    ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
+    merges_.add({number_of(left), number_of(right), number_of(left + right)}, rank);
   }
 }
 
@@ -340,43 +292,6 @@ TESSERA_BODY std::vector<std::int32_t> byte_pair::bytes_of(std::string_view word
                                  static_cast<unsigned char>(c), ", which is in the text"));
   }
   return tokens;
-}
-
-TESSERA_BODY std::vector<std::int32_t> byte_pair::merged(std::vector<std::int32_t> word, merging& use) const {
-  constexpr std::int32_t gone = -1;  // part of the piece before it
-  auto& places = use.places;
-  auto& heap = use.heap;
-  places.resize(word.size());
-  heap.clear();
-  const auto look_up = [&](std::size_t left) {
-    auto& [before, behind, pair] = places[left];
-    const auto at =
-        behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
-    pair = at == ranks_.end() ? nullptr : &at->second;
-    if (pair) heap.push_back({pair->rank, left});
-    return pair != nullptr;
-  };
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    places[i] = {i - 1, i + 1, nullptr};
-    look_up(i);
-  }
-  std::make_heap(heap.begin(), heap.end(), std::greater<>());
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    const auto [rank, left] = heap.back();
-    heap.pop_back();
-    auto& [before, behind, pair] = places[left];
-    if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
-    word[left] = pair->merged, word[behind] = gone;
-    places[behind].pair = nullptr;
-    behind = places[behind].behind;
-    if (behind < word.size()) places[behind].before = left;
-    for (const std::size_t changed : {before, left})
-      if (changed < word.size() && look_up(changed))
-        std::push_heap(heap.begin(), heap.end(), std::greater<>());
-  }
-  std::erase(word, gone);
-  return word;
 }
 
 #endif

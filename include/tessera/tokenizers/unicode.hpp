@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/config.hpp>
@@ -18,30 +19,61 @@ namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 /// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
 char32_t take_character(std::string_view& from);
 
+/// Bytes of the last character of UTF-8 text that is not empty, as take_character would come to it.
+std::size_t last_character_length(std::string_view text);
+
 void append_utf8(std::string& to, char32_t code);
 
 /// A set of characters, kept as ranges.
 class character_set {
  public:
-  /// From a table of unicode_tables.hpp.
-  explicit character_set(std::string_view table);
-  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
-
-  /// Takes a number off a table.
-  static std::uint32_t number(std::string_view& table);
-
- private:
   struct range {
     char32_t first, end;
   };
+
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table);
+  /// From ranges in any order, which may overlap.
+  explicit character_set(std::vector<range> ranges);
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+  /// In ascending order, apart.
+  std::vector<range> const& ranges() const { return ranges_; }
+  /// The characters that are not in this set.
+  character_set others() const;
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table);
+  /// Takes a distance off a table, which is negative where its number is odd, and adds it to `from`.
+  static char32_t moved(char32_t from, std::string_view& table) {
+    const std::uint32_t z = number(table);
+    return static_cast<char32_t>(static_cast<std::int64_t>(from) +
+                                 (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
+  }
+
+ private:
+  static constexpr char32_t end_of_unicode = 0x110000;
   bool search(char32_t c) const;
+  void finish();
 
   std::vector<range> ranges_;
   std::array<bool, 128> ascii_{};
 };
 
-/// Unicode's White_Space.
+/// Unicode's White_Space, in ascending order.
+inline constexpr std::array<character_set::range, 10> white_space{{{9, 14},
+                                                                   {' ', ' ' + 1},
+                                                                   {0x85, 0x86},
+                                                                   {0xA0, 0xA1},
+                                                                   {0x1680, 0x1681},
+                                                                   {0x2000, 0x200B},
+                                                                   {0x2028, 0x202A},
+                                                                   {0x202F, 0x2030},
+                                                                   {0x205F, 0x2060},
+                                                                   {0x3000, 0x3001}}};
 bool is_white_space(char32_t c);
+
+/// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
+bool is_chinese(char32_t c);
 
 /// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
 /// left out, in lower case.
@@ -70,6 +102,12 @@ TESSERA_BODY char32_t take_character(std::string_view& from) {
   return code;
 }
 
+TESSERA_BODY std::size_t last_character_length(std::string_view text) {
+  for (std::size_t length = 2; length <= 4 && length <= text.size(); ++length)
+    if (io::utf8_length(text.substr(text.size() - length)) == length) return length;
+  return 1;
+}
+
 TESSERA_BODY void append_utf8(std::string& to, char32_t code) {
   const auto put = [&](char32_t byte) { to += static_cast<char>(static_cast<unsigned char>(byte)); };
   if (code < 0x80) return put(code);
@@ -89,14 +127,45 @@ TESSERA_BODY character_set::character_set(std::string_view table) {
     at += number(table) + 1;
     ranges_.push_back({first, at});
   }
+  finish();
+}
+
+TESSERA_BODY character_set::character_set(std::vector<range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](range const& a, range const& b) { return a.first < b.first; });
+  for (range const& r : ranges) {
+    if (ranges_.empty() || ranges_.back().end < r.first)
+      ranges_.push_back(r);
+    else
+      ranges_.back().end = std::max(ranges_.back().end, r.end);
+  }
+  finish();
+}
+
+TESSERA_BODY void character_set::finish() {
   for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
 }
 
+TESSERA_BODY character_set character_set::others() const {
+  std::vector<range> between;
+  char32_t at = 0;
+  for (range const& r : ranges_) {
+    if (at < r.first) between.push_back({at, r.first});
+    at = r.end;
+  }
+  if (at < end_of_unicode) between.push_back({at, end_of_unicode});
+  return character_set(std::move(between));
+}
+
 TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr auto values = [] {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::array<std::uint8_t, 128> all{};
+    for (std::size_t i = 0; i < digits.size(); ++i) all[std::size_t(digits[i])] = std::uint8_t(i);
+    return all;
+  }();
   std::uint32_t n = 0;
   for (int shift = 0;; shift += 5) {
-    const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+    const std::uint32_t digit = values[std::size_t(table.front())];
     table.remove_prefix(1);
     n |= (digit & 31) << shift;
     if (digit < 32) return n;
@@ -110,9 +179,15 @@ TESSERA_BODY bool character_set::search(char32_t c) const {
 }
 
 TESSERA_BODY bool is_white_space(char32_t c) {
-  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
+  return std::any_of(white_space.begin(), white_space.end(),
+                     [c](character_set::range const& r) { return c >= r.first && c < r.end; });
+}
+
+TESSERA_BODY bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 TESSERA_BODY accent_folding::accent_folding() {
@@ -120,11 +195,7 @@ TESSERA_BODY accent_folding::accent_folding() {
   for (char32_t c = 0; !table.empty();) {
     c += character_set::number(table);
     folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
-    for (std::uint32_t i = 0; i < f.count; ++i) {
-      const std::uint32_t z = character_set::number(table);
-      results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
-                                        (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
-    }
+    for (std::uint32_t i = 0; i < f.count; ++i) results_ += character_set::moved(c, table);
     all_.push_back(f);
   }
 }

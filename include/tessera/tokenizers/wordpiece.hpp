@@ -75,9 +75,6 @@ class wordpiece {
   /// Where the first special token stands in a text by name, and which it is.
   static std::pair<std::size_t, std::size_t> first_special(std::string_view text);
 
-  /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
-  static bool is_chinese(char32_t c);
-
   /// Calls visit(word) for each word and each mark of punctuation.
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
     std::string word;
@@ -120,7 +117,7 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
-  std::size_t longest_piece_ = 2;  // bytes; "##" has two
+  detail::longest_pieces cutter_{"##", longest_word};
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
@@ -133,7 +130,7 @@ TESSERA_BODY wordpiece::wordpiece(std::vector<std::string> pieces, letter_case l
     : pieces_(std::move(pieces)), letters_(letters) {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     numbers_[pieces_[i]] = std::int32_t(i);
-    longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+    cutter_.know(pieces_[i]);
   }
   has_unknown_ = numbers_.contains(std::string(special_names[1]));
   for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
@@ -241,12 +238,6 @@ TESSERA_BODY std::pair<std::size_t, std::size_t> wordpiece::first_special(std::s
   return {text.size(), special_names.size()};
 }
 
-TESSERA_BODY bool wordpiece::is_chinese(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
 TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view word) const {
   if (!has_unknown_)
     throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
@@ -255,25 +246,8 @@ TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view 
 }
 
 TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view word) const {
-  std::vector<std::size_t> ends;  // of its characters
-  for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
-    rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-  if (ends.size() > longest_word) return unknown_word(word);
   std::vector<std::int32_t> tokens;
-  std::string piece;
-  for (std::size_t first = 0, begin = 0; first < ends.size();) {
-    const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
-    auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
-    auto found = numbers_.end();
-    for (; last > first && found == numbers_.end(); --last) {
-      piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
-      found = numbers_.find(piece);
-    }
-    if (found == numbers_.end()) return unknown_word(word);
-    tokens.push_back(found->second);
-    begin = ends[last], first = last + 1;
-  }
-  return tokens;
+  return cutter_.append(word, numbers_, tokens) ? tokens : unknown_word(word);
 }
 
 #endif
