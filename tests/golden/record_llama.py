@@ -6,7 +6,9 @@ LLaMA for 20 steps, for tests/train/pretrained_llama.test.cpp.
 
 llama/ is one file of float32 with an output weight of its own, mistral/ two files of bfloat16, qwen2/ one of
 float16 with tied embeddings. llama.safetensors holds ids (70) of one sequence, and NAME.logits (24, vocabulary) of
-its last tokens, computed in float32, of these and of the LLaMA with scaled rotary positions, "linear" and "llama3";
+its last tokens, computed in float32, of these, of the Mistral with a window of 16 tokens, and of the LLaMA with scaled
+rotary positions, "linear" and "llama3"; NAME.greedy are the 200 tokens with which the LLaMA and the Mistral with a
+window go on with the first ten, if they had 300 positions;
 inputs and targets (steps, sequences, context), and the losses (steps) of a training with them: AdamW, decay of
 matrices only, no clipping.
 """
@@ -54,6 +56,14 @@ for name, model, dtype, shard in (("llama", llama, torch.float32, "5GB"), ("mist
     (here / name / "generation_config.json").unlink(missing_ok=True)
     again = type(model).from_pretrained(here / name, dtype=torch.float32)  # model.to() rounds frequencies, too
     recorded[name + ".logits"] = logits_of(again)
+windowed = MistralForCausalLM.from_pretrained(here / "mistral", dtype=torch.float32, sliding_window=16,
+                                              attn_implementation="eager")
+recorded["window.logits"] = logits_of(windowed)
+for name, kind, more in (("llama", LlamaForCausalLM, {}), ("window", MistralForCausalLM, dict(sliding_window=16))):
+    longer = kind.from_pretrained(here / name.replace("window", "mistral"), dtype=torch.float32,
+                                  max_position_embeddings=300, attn_implementation="eager", **more).eval()
+    greedy = longer.generate(ids[:, :10], do_sample=False, max_new_tokens=200, pad_token_id=0, eos_token_id=None)
+    recorded[name + ".greedy"] = greedy[0, 10:].to(torch.int32).contiguous()
 for name, parameters in SCALED.items():
     scaled = LlamaForCausalLM(LlamaConfig(**SHAPE, rms_norm_eps=1e-5, rope_parameters=parameters))
     scaled.load_state_dict(llama.state_dict())

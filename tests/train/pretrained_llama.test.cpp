@@ -18,7 +18,9 @@
 #include <tessera/io/read_json.hpp>
 #include <tessera/io/read_tensors.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/nn/decoding.hpp>
 #include <tessera/nn/gpt.hpp>
+#include <tessera/nn/token_sampler.hpp>
 #include <tessera/train/optimizers/adamw.hpp>
 #include <tessera/train/pretrained.hpp>
 #include <tessera/train/training.hpp>
@@ -163,6 +165,47 @@ TEST_CASE("pretrained: a LLaMA whose files have rotated features as neighbours")
   CHECK(difference(train::pretrained<llama>(path), "llama") > 1e-2);
 }
 
+TEST_CASE("pretrained: a window of a Mistral or a Qwen2 is that of Hugging Face") {
+  const auto windowed = train::pretrained<llama>(edited_folder("mistral", "sliding_window", 16).saved());
+  CHECK(windowed.config.window == 16);
+  CHECK(difference(windowed, "window") < 1e-4);
+  CHECK(difference(windowed, "mistral") > 1e-2);
+  const auto window_of = [](auto&& from) { return train::pretrained<llama>(from.saved()).config.window; };
+  CHECK(window_of(edited_folder("mistral", "sliding_window", 80)) == 0);
+  CHECK(window_of(edited_folder("mistral").without("sliding_window").set("max_position_embeddings", 5000)) ==
+        4096);
+  CHECK(window_of(edited_folder("qwen2", "sliding_window", 16).without("layer_types")) == 0);
+  edited_folder qwen2("qwen2", "use_sliding_window", true);
+  qwen2.without("layer_types").set("sliding_window", 16);
+  CHECK(window_of(qwen2) == 0);  // from layer 28 on
+  CHECK(window_of(qwen2.set("max_window_layers", 0)) == 16);
+  qwen2.set("max_window_layers", 1)
+      .fails("max_window_layers is 1 of 2 layers, but layers of nn::llama have one");
+  const io::json::array all(2, "sliding_attention");
+  CHECK(window_of(qwen2.set("layer_types", all)) == 16);
+}
+
+TEST_CASE("pretrained: going on with tokens, the likeliest are those that Hugging Face generates") {
+  context ctx(1);
+  for (auto const& [name, file] : {std::pair{"llama", "llama"}, {"window", "mistral"}}) {
+    edited_folder longer(file, "max_position_embeddings", 300);
+    if (name != std::string(file)) longer.set("sliding_window", 16);
+    const auto model = train::pretrained<llama>(longer.saved());
+    nn::decoding<llama> texts(model, ctx);
+    nn::token_sampler likeliest({.temperature = 0});
+    const auto ids = io::read_numbers<std::int32_t>(recorded(), "ids"),
+               expected = io::read_numbers<std::int32_t>(recorded(), std::string(name) + ".greedy");
+    const std::int32_t slot = texts.begin();
+    std::span<float const> logits = texts.prefill(slot, std::span(ids).first(10));
+    std::vector<std::int32_t> added;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      added.push_back(likeliest.choose(logits, {}, 0));
+      logits = texts.next({&slot, 1}, {&added.back(), 1});
+    }
+    CHECK(added == expected);
+  }
+}
+
 TEST_CASE("pretrained: what nn::llama has not is refused by name") {
   const auto scaled = [](char const* key, io::json value) {
     io::json all = llama3();
@@ -186,18 +229,16 @@ TEST_CASE("pretrained: what nn::llama has not is refused by name") {
       .fails("num_key_value_heads is 3, but should divide the 4 heads");
   edited_folder("llama", "mlp_bias", true).fails("mlp_bias is true without attention_bias");
   edited_folder("llama", "attention_bias", true).fails("no tensor \"model.layers.0.self_attn.q_proj.bias\"");
-  edited_folder("mistral", "sliding_window", 16)
-      .fails("sliding_window is 16, but nn::llama attends to all of the 80");
-  edited_folder("qwen2", "use_sliding_window", true).set("sliding_window", 16).fails("sliding_window is 16");
+  edited_folder("mistral", "sliding_window", 0).fails("sliding_window is 0, but should be at least 1");
   edited_folder("qwen2", "layer_types", io::json::array{"full_attention", "sliding_attention"})
-      .fails("layer_types[1] is \"sliding_attention\", but nn::llama has \"full_attention\"");
+      .fails(
+          "layer_types[1] is \"sliding_attention\", but layers of nn::llama have one kind of attention, "
+          "\"full_attention\"");
+  edited_folder("qwen2", "layer_types", io::json::array{"linear_attention", "linear_attention"})
+      .fails("layer_types[0] is \"linear_attention\", which nn::llama has not");
   edited_folder("qwen2", "sliding_window", 16)
       .set("vocab_size", 61)
       .fails("(60, 32) but should be F16 (61, 32)");
-  edited_folder("mistral")
-      .without("sliding_window")
-      .set("max_position_embeddings", 5000)
-      .fails("sliding_window is missing, which means 4096");
   edited_folder("qwen2", "tie_word_embeddings", false).fails("no tensor \"lm_head.weight\"");
   const std::vector<float> other(60 * 32, 1);
   edited_folder("qwen2")

@@ -147,6 +147,7 @@ inline void check(settings const& s, int available_threads) {
                                           {"repeats", s.repeats, 1},
                                           {"embedding", s.embedding, 0},
                                           {"key-heads", s.key_heads, 0},
+                                          {"window", s.window, 0},
                                           {"mlp-features", s.mlp_features, 0}})
     if (value != none && s.model == "rnn")
       refuse("--" + std::string(name), "has no meaning with --model rnn");

@@ -45,10 +45,10 @@ inline void take_preset(settings& s, std::string const& where, auto const& says)
 inline void require_same_model(settings const& earlier, settings const& s) {
   const tessera::io::json before = to_json(settings_table(), earlier), now = to_json(settings_table(), s);
   for (const char* name :
-       {"model",     "layers",       "repeats",          "hidden",       "embedding", "heads",
-        "key-heads", "mlp-features", "output-weight",    "positions",    "precision", "block",
-        "density",   "densities",    "parameterisation", "base-hidden",  "norm",      "residual",
-        "level",     "vocabulary",   "vocabulary-file",  "next-sentence"})
+       {"model",     "layers",       "repeats",       "hidden",           "embedding",    "heads",
+        "key-heads", "mlp-features", "output-weight", "positions",        "window",       "precision",
+        "block",     "density",      "densities",     "parameterisation", "base-hidden",  "norm",
+        "residual",  "level",        "vocabulary",    "vocabulary-file",  "next-sentence"})
     if (*before.find(name) != *now.find(name))
       refuse("--" + std::string(name),
              "is " + tessera::io::to_text(*before.find(name)) + " in the run of --from, not " +

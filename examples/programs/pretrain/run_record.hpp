@@ -81,6 +81,7 @@ inline model_description description_of(settings const& s, variant const& v, int
   if (s.model == "llama") what.shape = nn::as_llama(what.shape);
   what.shape.output = s.output_weight == "own" ? nn::output_weight::own : nn::output_weight::tied;
   what.shape.context = std::max(s.positions, s.context);
+  what.shape.window = s.window;
   what.shape.segment_types = s.next_sentence ? 2 : 0;
   what.shape.next_sentence = s.next_sentence;
   what.shape.vocabulary = symbols;

@@ -23,7 +23,8 @@ struct settings {
   int vocabulary = 4096;
 
   std::string model = "gpt", preset;
-  int layers = 4, repeats = 1, hidden = 384, embedding = 0, heads = 6, key_heads = 0, mlp_features = 0;
+  int layers = 4, repeats = 1, hidden = 384, embedding = 0, heads = 6, key_heads = 0, mlp_features = 0,
+      window = 0;
   int context = 128, positions = 0;
   std::string output_weight = "tied";
   double dropout = 0;
@@ -123,6 +124,8 @@ inline option_table<settings> const& settings_table() {
          "whether the table of tokens is the weight of the logits, too, or these have a weight of their own, "
          "as with llama unless said otherwise"},
         {"context", &s::context, "[1, 1000000]", "tokens of a sequence"},
+        {"window", &s::window, "[0, 1000000]",
+         "tokens at a distance below it are seen, of gpt and llama the newest; 0: all"},
         {"positions", &s::positions, "[0, 1000000]",
          "tokens of the longest sequence that the model will ever see, in a later phase of training; 0: "
          "--context"},

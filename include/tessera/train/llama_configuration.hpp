@@ -27,20 +27,34 @@ llama_configuration read_llama_configuration(hugging_face const& from);
 
 #ifdef TESSERA_BODY
 
-/// Throws io_error for a window that is narrower than the longest sequence.
-///   is_mistral   whose configuration means 4096 if it says nothing
-///   is_used      whether there is a window unless `use_sliding_window` says otherwise
-TESSERA_BODY void require_no_window(hugging_face const& from, std::int64_t context, bool is_mistral,
-                                    bool is_used) {
-  from.expect_all("layer_types", "full_attention", "nn::llama has");
+/// The window of all layers, or 0 if they see all of the context. Throws io_error if some have one and others
+/// have not.
+///   is_mistral, is_qwen2   whose configurations mean 4096 if they say nothing; that of Qwen2 has one of the
+///                          layers from max_window_layers on, if it is to be used
+TESSERA_BODY std::int64_t read_window(hugging_face const& from, nn::transformer_config const& c,
+                                      bool is_mistral, bool is_qwen2) {
+  const auto is_there = [](auto const& place) { return place && !place->value().is_null(); };
+  bool is_used = !is_qwen2;
   if (const auto at = from.setting("use_sliding_window")) is_used = at->as_bool();
-  if (!is_used) return;
+  if (const auto types = from.setting("layer_types"); is_there(types)) {
+    const std::string first = types->size() > 0 ? types->at(std::size_t{0}).as_string() : "full_attention";
+    if (first != "full_attention" && first != "sliding_attention")
+      types->at(std::size_t{0}).fail("is " + io::in_quotes(first) + ", which nn::llama has not");
+    from.expect_all("layer_types", io::json(first), "layers of nn::llama have one kind of attention,");
+    is_used = first == "sliding_attention";
+  } else if (is_qwen2 && is_used) {
+    const std::int64_t full = from.integer("max_window_layers", "", 28, 0);
+    if (full > 0 && full < c.layers)
+      from.fail("max_window_layers", message("is ", full, " of ", c.layers,
+                                             " layers, but layers of nn::llama have one kind of attention"));
+    is_used = full == 0;
+  }
+  if (!is_used) return 0;
   const auto at = from.setting("sliding_window");
-  if (at && at->value().is_null()) return;
-  const std::int64_t window = at ? at->as_integer() : is_mistral ? 4096 : context;
-  if (window < context)
-    from.fail("sliding_window", message(at ? "is " : "is missing, which means ", window,
-                                        ", but nn::llama attends to all of the ", context, " tokens"));
+  if (at && at->value().is_null()) return 0;
+  const std::int64_t window = at ? at->as_integer() : is_mistral || is_qwen2 ? 4096 : c.context;
+  if (window < 1) at->fail(message("is ", window, ", but should be at least 1"));
+  return window < c.context ? window : 0;
 }
 
 TESSERA_BODY rotary_scaling read_rotary_scaling(io::json_place const& at) {
@@ -138,7 +152,7 @@ TESSERA_BODY llama_configuration read_llama_configuration(hugging_face const& fr
     at->fail(message("is ", at->as_integer(),
                      ", but heads of nn::llama have the hidden features ÷ heads: ", head));
   read_rotary(from, c);
-  require_no_window(from, c.context, is_mistral, !is_qwen2);
+  c.window = read_window(from, c, is_mistral, is_qwen2);
   if (is_qwen2)
     c.biases_of_attention = nn::attention_bias::inputs;
   else

@@ -53,6 +53,7 @@ struct pretrained_folder {
 /// config.json and model.safetensors, is new or has only files of these names, and appears as a whole.
 /// Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
 /// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+/// A LLaMA with a window is written as MistralForCausalLM.
 ///   Throws option_error, with the name of a tensor or a setting, for a model that is none of these: rotary
 /// positions or norms without bias in a GPT, a gated MLP beside layer norms, scaled residual connections,
 /// layers that are used several times, a factorised embedding, adapters that are not merged. Throws io_error
@@ -101,6 +102,7 @@ class outgoing_hugging_face {
     io::json::object all{{"architectures", io::json::array{class_name()}},
                          {"model_type", is_bert()    ? "bert"
                                         : is_qwen2() ? "qwen2"
+                                        : window()   ? "mistral"
                                         : is_llama() ? "llama"
                                                      : "gpt2"},
                          {"dtype", dtype()},
@@ -130,9 +132,15 @@ class outgoing_hugging_face {
  private:
   bool is_bert() const { return family_ == hugging_face_model::bert; }
   bool is_llama() const { return family_ == hugging_face_model::llama; }
+  /// Keys that a token sees; 0: all.
+  std::int64_t window() const {
+    io::json const* const value = noted_.find("window");
+    return value ? *value->get_if<std::int64_t>() : 0;
+  }
   bool is_qwen2() const { return shape_.biases_of_attention == nn::attention_bias::inputs; }
   char const* class_name() const {
     return is_qwen2()             ? "Qwen2ForCausalLM"
+           : window()             ? "MistralForCausalLM"
            : is_llama()           ? "LlamaForCausalLM"
            : !is_bert()           ? "GPT2LMHeadModel"
            : is_classifier_       ? "BertForSequenceClassification"
@@ -156,6 +164,8 @@ class outgoing_hugging_face {
     for (std::string const& norm : norms_)
       if (!not_centred_.contains(norm))
         refuse(message(norm, " subtracts the mean, and a norm of ", class_name(), " does not"));
+    if (window() && !is_qwen2() && shape_.qkv_bias() == nn::bias_term::present)
+      refuse("the model has a window and biases, and MistralForCausalLM has none of these");
     if (shape_.context < 1)
       refuse(message("pretrained_folder::context is ", shape_.context,
                      ": make it the longest sequence, which ", class_name(), " has in its configuration"));
@@ -177,9 +187,15 @@ class outgoing_hugging_face {
     }
     all.push_back({"rope_theta", noted("rotary_base")});
     all.push_back({"rope_parameters", std::move(rotary)});
+    const std::int64_t layers = shape_.layers;
+    if (window()) {
+      all.push_back({"sliding_window", window()});
+      all.push_back({"layer_types", io::json::array(std::size_t(layers), "sliding_attention")});
+    }
     if (is_qwen2()) {
-      all.push_back({"use_sliding_window", false});
-    } else {
+      all.push_back({"use_sliding_window", window() > 0});
+      if (window()) all.push_back({"max_window_layers", 0});
+    } else if (!window()) {
       all.push_back({"attention_bias", shape_.qkv_bias() == nn::bias_term::present});
       all.push_back({"mlp_bias", shape_.bias == nn::bias_term::present});
     }
@@ -223,7 +239,7 @@ class outgoing_hugging_face {
       must_be("plain_scores");
     } else if (last == "rotary_base" && !is_llama()) {
       must_be(0.0);
-    } else if (last == "key_heads" || last.starts_with("rotary_")) {
+    } else if (last == "key_heads" || last.starts_with("rotary_") || (last == "window" && is_llama())) {
       note(last, each.value);
     } else if (last == "visible_blocks") {
       must_be("all");
