@@ -123,6 +123,7 @@ TEST_CASE("save_pretrained: a LLaMA of any shape is read again") {
         c.biases_of_attention = biases, c.scaling = scaling, c.rotary_base = 500;
         if (biases == nn::attention_bias::all) c.bias = nn::bias_term::present;
         if (rotary == train::rotary_order::halves) c.output = nn::output_weight::tied;
+        if (biases != nn::attention_bias::all && scaling.form == rotary_scaling_form::linear) c.window = 5;
         model written(c, 1);
         const std::string to = scratch / std::to_string(number++);
         train::save_pretrained(to, written, {.context = 7, .rotary = rotary});
@@ -130,6 +131,7 @@ TEST_CASE("save_pretrained: a LLaMA of any shape is read again") {
         CHECK(read.blocks.layers[0].attention.positions.scaling() == scaling);
         CHECK(read.config.rotary_base == 500);
         CHECK(read.config.context == 7);
+        CHECK(read.config.window == c.window);
         const nn::parameter_list expected(written), found(read);
         REQUIRE(expected.names() == found.names());
         for (std::size_t i = 0; i < found.size(); ++i) {
@@ -137,6 +139,18 @@ TEST_CASE("save_pretrained: a LLaMA of any shape is read again") {
           CHECK(found[i].tensor.values() == expected[i].tensor.values());
         }
       }
+}
+
+TEST_CASE("save_pretrained: windows that no model of Hugging Face has are refused") {
+  const scratch_folder scratch;
+  nn::transformer_config c = nn::as_llama(small_shape());
+  c.window = 3, c.biases_of_attention = nn::attention_bias::all;
+  using model = nn::llama<float, block_shape<4>>;
+  CHECK_THROWS_WITH_AS(train::save_pretrained(scratch / "a", model(c, 1), {.context = 7}),
+                       doctest::Contains("the model has a window and biases"), option_error);
+  c = small_shape(), c.window = 3;
+  CHECK_THROWS_WITH_AS(train::save_pretrained(scratch / "a", nn::gpt<float, block_shape<4>>(c, 1), {}),
+                       doctest::Contains("the model has block.0.attention.window"), option_error);
 }
 
 TEST_CASE_TEMPLATE("save_pretrained: a sparse model of any element is read again, its absent blocks as zeros",
