@@ -187,14 +187,13 @@ class outgoing_hugging_face {
     }
     all.push_back({"rope_theta", noted("rotary_base")});
     all.push_back({"rope_parameters", std::move(rotary)});
-    const std::int64_t layers = shape_.layers;
-    if (window()) {
-      all.push_back({"sliding_window", window()});
-      all.push_back({"layer_types", io::json::array(std::size_t(layers), "sliding_attention")});
-    }
+    if (window()) all.push_back({"sliding_window", window()});
     if (is_qwen2()) {
       all.push_back({"use_sliding_window", window() > 0});
-      if (window()) all.push_back({"max_window_layers", 0});
+      if (window()) {
+        all.push_back({"max_window_layers", 0});
+        all.push_back({"layer_types", io::json::array(std::size_t(shape_.layers), "sliding_attention")});
+      }
     } else if (!window()) {
       all.push_back({"attention_bias", shape_.qkv_bias() == nn::bias_term::present});
       all.push_back({"mlp_bias", shape_.bias == nn::bias_term::present});
