@@ -62,7 +62,8 @@ TEST_CASE("generate: a signal ends the texts that are being written, and keeps t
   REQUIRE(shell(here.pretrain("a", "--only dense")).code == 0);
   const std::string endless = GENERATE " --checkpoint " + here.in("runs/a") + " --tokens 2000000000 --json " +
                               here.in("texts.json") + " >" + here.in("out");
-  const outcome ended = terminate(endless, here.in("out"));
+  const outcome ended = shell(endless + " & pid=$!; until [ -s " + here.in("out") +
+                              " ] || ! kill -0 $pid; do sleep 0.005; done; kill -TERM $pid; wait $pid");
   CHECK(ended.code == 143);
   const auto document = tessera::io::read_json(here.in("texts.json"));
   CHECK(tessera::io::json_place(document, "texts.json").size() == 0);
