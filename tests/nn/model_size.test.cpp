@@ -194,6 +194,13 @@ TEST_CASE("model_size: senseless and absurd shapes are refused before anything i
   refused([](auto& c) { c.hidden = std::int64_t(3) << 29; });
   refused([](auto& c) { c.layers = std::int64_t(1) << 50; });
   refused([](auto& c) { c.layers = std::int64_t(1) << 31; });  // one more than names can number
+  refused([](auto& c) { c.mlp_features = -1; });
+  refused([](auto& c) { c.scaling = {rotary_scaling_form::linear, 0.5}; });
+  refused([](auto& c) { c.scaling = {rotary_scaling_form::llama3, 8, 4, 4}; });
+  refused([](auto& c) { c.scaling = {rotary_scaling_form::llama3, 8, 1, 4, 0}; });
+  auto config = small();
+  config.output = nn::output_weight::own;
+  CHECK_THROWS_AS((nn::encoder<double, block>(config, 1)), option_error);
 }
 
 TEST_CASE("presets: BERT's family has the published parameters, and the FLOPs of Dietrich et al. 2021") {

@@ -76,6 +76,9 @@ TEST_CASE("pretrained: LLaMA, Mistral and Qwen2 give the logits of Hugging Face"
   CHECK_FALSE(third.has_output());
   CHECK(third.config.qkv_bias() == nn::bias_term::present);
   CHECK(third.config.out_bias() == nn::bias_term::absent);
+  const auto sparse = train::pretrained<llama>(folder + "llama", {.density = 0.25});
+  CHECK(sparse.blocks.layers[1].mlp.gate.weight.pattern().density() == doctest::Approx(0.25).epsilon(0.02));
+  CHECK(sparse.output.table.pattern().is_dense());
 }
 
 /// A folder with a golden model, changed.

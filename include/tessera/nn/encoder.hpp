@@ -227,6 +227,9 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    if (of.output == output_weight::own)
+      throw option_error(
+          "[encoder] output is own: the logits of an encoder are of the token table, make it tied");
     return body::size(of, 1, segments)
         .part(masked_token_head<T, Op>::size(of))
         .part(cross_entropy<T>::size(of.vocabulary))

@@ -86,7 +86,7 @@ inline transformer_config llama_config(std::string const& name) {
 /// and head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
 inline double training_flops(transformer_config const& of, std::int64_t tokens) {
   const double t = double(tokens), h = double(of.hidden), l = double(of.depth());
-  const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
+  const double weights = (4 + 2 * double(of.inner()) / h) * h * h * of.density;
   return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
 

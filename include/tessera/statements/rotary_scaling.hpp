@@ -12,8 +12,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 /// Which frequencies of rotary positions are divided by a factor.
 ///   none
 ///   linear   all (Chen et al. 2023, eq. 4)
-///   llama3   frequencies of long wavelengths (Llama 3.1: Grattafiori et al. 2024, as transformers computes
-///   them)
+///   llama3   frequencies of long wavelengths (Llama 3.1: Grattafiori et al. 2024), as in transformers
 enum class rotary_scaling_form { none, linear, llama3 };
 
 /// How rotary positions are changed after a training on short sequences, for longer ones.
