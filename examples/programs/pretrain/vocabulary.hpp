@@ -164,7 +164,7 @@ class vocabulary {
   tessera::tokenizers::byte_pair const* pairs() const {
     return std::get_if<tessera::tokenizers::byte_pair>(&kind_);
   }
-  /// Null unless tokens are those of a tokenizer.json.
+  /// Null unless tokens are of a tokenizer.json.
   tokenizer_file const* file() const { return std::get_if<tokenizer_file>(&kind_); }
   /// How BERT masks these tokens, of which there must be words().
   tessera::train::masking masking() const {
