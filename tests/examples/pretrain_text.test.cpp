@@ -351,4 +351,39 @@ TEST_CASE("vocabulary: pieces that are learned come back from a checkpoint") {
       "[text] 100 % of the tokens of greek.txt are unknown to the vocabulary"));
 }
 
+TEST_CASE("vocabulary: a tokenizer.json comes back from a checkpoint, and blanks before its words do") {
+  const scratch_folder folder;
+  put(folder / "tokenizer.json",
+      R"({"added_tokens": [{"id": 0, "content": "<s>", "single_word": false, "lstrip": false,
+    "rstrip": false, "normalized": false, "special": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+      {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "vocab": {"<s>": 0, "▁": 1, "a": 2, "b": 3, "ab": 4, "▁ab": 5}, "merges": ["a b", "▁ ab"]}})");
+  const corpus text{"ab a", "ab", "a.txt"};
+  const vocabulary read = vocabulary_for(text, text_level::byte_pair, 300, folder / "tokenizer.json");
+  CHECK(read.level() == text_level::byte_pair);
+  CHECK(read.size() == 6);
+  CHECK(read.encode("ab ab") == std::vector<token>{5, 5});
+  CHECK(read.decode(std::vector<token>{5, 5}) == "ab ab");
+  CHECK(read.text_after_others(5) == " ab");
+  CHECK(read.text_after_others(4) == "ab");
+  CHECK(read.text_after_others(0) == "<s>");
+  CHECK(read.beginning() == std::vector<token>{0});
+  CHECK(read.between_documents() == std::vector<token>{0});
+  const tessera::io::json kept = read.to_json();
+  const vocabulary again = vocabulary::from_json(text_level::byte_pair, tessera::io::json_place(kept));
+  CHECK(again == read);
+  CHECK(again.encode("ab a") == read.encode("ab a"));
+  CHECK(tokenize(text, read, 1).training == std::vector<token>{5, 1, 2, 0});
+  put(folder / "tokenizer.json", R"({"added_tokens": [], "model": {"type": "Unigram", "vocab": {"a": 0}}})");
+  CHECK(error_of<io_error>([&] {
+          vocabulary_for(text, text_level::byte_pair, 300, folder / "tokenizer.json");
+        }).find("tokenizer.json] model is of type \"Unigram\"") != std::string::npos);
+}
+
 }  // namespace pretrain_text_test

@@ -44,6 +44,7 @@ TEXTS = json.load(open(os.path.join(HERE, "tokenizers.json"), encoding="utf-8"))
     "sole sole. (sole) resole soles sole_ \u00e9sole sole\u00e9 sole",
     "left  LEFT  a LEFT\n\tLEFTLEFT  right RIGHT  b RIGHT\n\tc RIGHTRIGHT  LEFT RIGHT  LEFT",
     "Norm norm NORM na\u00efvenorm \u00c9norm nor m",
+    "All these common general people must be here upon this time, and not in the place of their nation",
     "longer<longer><longer longer>", "==>=> => =", "x" * 300, "ab" * 300, " " * 70, "\n" * 70, " \n" * 35, "!" * 70, "a " * 200,
     "https://example.org/a/b?q=%20&r=1#x \\path\\to\\file C++ #hash @name $5.00 50% 3^2 ~/x `code` {a: [1, 2]} <b>x</b> /* c */",
 ]

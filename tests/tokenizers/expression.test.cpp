@@ -28,10 +28,6 @@ std::string refusal(std::string_view pattern) {
   return all.substr(all.rfind(", byte") == all.npos ? 0 : all.rfind(", byte") + 2);
 }
 
-}  // namespace expression_test
-
-using namespace expression_test;
-
 TEST_CASE("expression: the matches that Oniguruma finds") {
   const auto recorded = tokenizer_golden().at("expressions");
   const auto texts = recorded.at("texts"), all = recorded.at("matches");
@@ -106,3 +102,5 @@ TEST_CASE("canonical_composition: letters and marks in any order become Normaliz
   }
   CHECK(composed("e\xff\u0301e\u0301") == "e\xff\u0301é");
 }
+
+}  // namespace expression_test

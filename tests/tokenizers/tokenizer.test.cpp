@@ -86,10 +86,6 @@ std::string refusal(io::json const& file) {
   return error_of<io_error>([&] { made_of(file); });
 }
 
-}  // namespace tokenizer_test
-
-using namespace tokenizer_test;
-
 TEST_CASE("tokenizer: files of GPT-2, LLaMA 2 and 3, Mistral, Qwen2 and BERT give the recorded tokens") {
   const scratch_folder folder;
   const auto families = tokenizer_golden().at("families");
@@ -223,6 +219,9 @@ TEST_CASE("tokenizer: a model that is not known, or lacks a piece, is refused") 
   };
   CHECK(model(R"({"type": "Unigram", "vocab": {"a": 0}})") ==
         "[tokenizer.json] model is of type \"Unigram\", which is not known; types that are: BPE, WordPiece");
+  CHECK(model(R"({"type": "Unigram", "unk_id": 0, "vocab": [["a", -1.5]]})")
+            .find("\"Unigram\", which is not known") != std::string::npos);
+  CHECK(model(R"({"vocab": {"a": 0}})").find("has no member \"type\"") != std::string::npos);
   CHECK(model(R"({"type": "WordLevel", "vocab": {"a": 0}})").find("\"WordLevel\"") != std::string::npos);
   CHECK(model(R"({"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"]})") ==
         "[tokenizer.json] model.merges[0] needs the piece \"ab\", which the vocabulary lacks");
@@ -238,6 +237,15 @@ TEST_CASE("tokenizer: a model that is not known, or lacks a piece, is refused") 
         "[tokenizer] the vocabulary has no piece for \"é\", and no unknown token");
   CHECK(error_of<option_error>([&] { made_of(none).decode(tokens{1}); }) ==
         "[tokenizer] 1 is no token of this vocabulary of 1");
+}
+
+TEST_CASE("tokenizer: with ignore_merges a word that is a piece is found whole") {
+  io::json file = small_file();
+  file["model"]["vocab"]["cab"] = 7;
+  CHECK(made_of(file).encode("cab") == tokens{3, 5});
+  file["model"]["ignore_merges"] = true;
+  CHECK(made_of(file).encode("cab") == tokens{7});
+  CHECK(made_of(file).encode("cab ") == tokens{3, 5, 4});
 }
 
 TEST_CASE("tokenizer: an added token must have the number that it would get") {
@@ -332,3 +340,5 @@ TEST_CASE("tokenizer: a word of 300 000 letters is merged") {
     CHECK(made.decode(made.encode(word)) == word);
   }
 }
+
+}  // namespace tokenizer_test

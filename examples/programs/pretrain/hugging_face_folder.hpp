@@ -126,6 +126,12 @@ inline train::pretrained_folder tokenizer_files(vocabulary const& of, std::int64
     });
     add("merges.txt", [](std::string const&) {});
     folder.configuration = {{"bos_token_id", pairs->end_of_text()}, {"eos_token_id", pairs->end_of_text()}};
+  } else if (auto const* const file = of.file()) {
+    const std::vector<token> first = file->beginning();
+    const json begins = first.empty() ? json() : json(first.front());
+    settings.push_back({"tokenizer_class", "PreTrainedTokenizerFast"});
+    add_json("tokenizer.json", file->file());
+    folder.configuration = {{"bos_token_id", begins}, {"eos_token_id", begins}};
   } else {
     settings.push_back({"tokenizer_class", "PreTrainedTokenizerFast"});
     add_json("tokenizer.json", symbol_tokenizer(of));

@@ -93,7 +93,8 @@ inline option_table<settings> const& settings_table() {
         {"vocabulary", &s::vocabulary, "[6, 1000000]",
          "pieces that wordpiece and bpe learn from the training text, at most"},
         {"vocabulary-file", &s::vocabulary_file, "FILE",
-         "pieces that are learned already: BERT's vocab.txt or GPT-2's merges.txt"},
+         "pieces that are learned already: BERT's vocab.txt, and for bpe GPT-2's merges.txt or a "
+         "tokenizer.json"},
         {"documents", &s::documents, "files|blank-lines",
          "what ends a document, which no sequence of a masked model leaves"}}},
       {"Model",

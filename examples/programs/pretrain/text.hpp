@@ -18,6 +18,7 @@
 #include <tessera/core/hash.hpp>
 #include <tessera/io/file.hpp>
 #include <tessera/io/memory_limit.hpp>
+#include <tessera/io/read_json.hpp>
 #include <tessera/io/text.hpp>
 
 #include "vocabulary.hpp"
@@ -279,6 +280,8 @@ inline vocabulary vocabulary_for(corpus const& text, text_level level, std::size
   using tessera::tokenizers::wordpiece;
   if (level == text_level::wordpiece)
     return vocabulary(file.empty() ? wordpiece::trained(text.training, size) : wordpiece::read(file));
+  if (level == text_level::byte_pair && file.ends_with(".json"))
+    return vocabulary(tokenizer_file(tessera::io::read_json(file), file));
   if (level == text_level::byte_pair)
     return vocabulary(file.empty() ? byte_pair::trained(text.training, size) : byte_pair::read(file));
   return {level, text.training + text.validation};

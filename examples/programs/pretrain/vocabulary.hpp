@@ -16,6 +16,7 @@
 #include <tessera/io/json.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/tokenizers/byte_pair.hpp>
+#include <tessera/tokenizers/tokenizer.hpp>
 #include <tessera/tokenizers/wordpiece.hpp>
 #include <tessera/train/masking.hpp>
 
@@ -75,6 +76,41 @@ class symbol_list {
   std::vector<std::string> pieces_;
 };
 
+/// The tokens of a tokenizer.json, with the file, which a checkpoint keeps.
+class tokenizer_file {
+ public:
+  /// Throws io_error, with the name of the file, for a part that is not known.
+  tokenizer_file(tessera::io::json file, std::string const& name)
+      : file_(std::move(file)), tokens_(tessera::io::json_place(file_, name)) {}
+
+  tessera::io::json const& file() const { return file_; }
+  token size() const { return tokens_.size(); }
+  std::vector<std::string> const& pieces() const { return tokens_.pieces(); }
+  std::vector<token> encode(std::string_view text) const { return tokens_.encode(text); }
+  std::string decode(std::span<token const> tokens) const {
+    return tokens_.decode(tokens, tessera::tokenizers::specials::kept);
+  }
+  /// What a token adds to a text that others come before, where a blank before it is none that was put there.
+  std::string text_after_others(token t) const {
+    std::vector<token> both = tokens_.encode("a");
+    const std::size_t before = decode(both).size();
+    both.push_back(t);
+    const std::string text = decode(both);
+    return text.substr(std::min(before, text.size()));
+  }
+  /// The token that the file puts before a text, or else the first special one.
+  std::vector<token> beginning() const {
+    std::vector<token> all = tokens_.with_special_tokens({});
+    if (all.empty()) all = tokens_.special_tokens();
+    all.resize(std::min<std::size_t>(1, all.size()));
+    return all;
+  }
+
+ private:
+  tessera::io::json file_;
+  tessera::tokenizers::tokenizer tokens_;
+};
+
 /// What the tokens of a model stand for.
 class vocabulary {
  public:
@@ -82,6 +118,7 @@ class vocabulary {
   vocabulary(text_level level, std::string_view text) : kind_(symbol_list(level, text)) {}
   explicit vocabulary(tessera::tokenizers::wordpiece pieces) : kind_(std::move(pieces)) {}
   explicit vocabulary(tessera::tokenizers::byte_pair pieces) : kind_(std::move(pieces)) {}
+  explicit vocabulary(tokenizer_file file) : kind_(std::move(file)) {}
 
   text_level level() const {
     if (auto const* symbols = std::get_if<symbol_list>(&kind_)) return symbols->level();
@@ -98,6 +135,7 @@ class vocabulary {
   }
   /// What a token adds to a text that others come before.
   std::string text_after_others(token t) const {
+    if (file()) return file()->text_after_others(t);
     const std::string text = decode(std::span(&t, 1));
     return words() && !words()->continues_word(t) ? " " + text : text;
   }
@@ -111,6 +149,7 @@ class vocabulary {
   std::vector<token> beginning() const {
     if (pairs()) return {pairs()->end_of_text()};
     if (words()) return {words()->separator()};
+    if (file() && !file()->beginning().empty()) return file()->beginning();
     return symbols().find('\n') == std::string::npos ? std::vector<token>{0} : encode("\n");
   }
   /// The tokens between two documents of a text.
@@ -121,10 +160,12 @@ class vocabulary {
   tessera::tokenizers::wordpiece const* words() const {
     return std::get_if<tessera::tokenizers::wordpiece>(&kind_);
   }
-  /// Null unless tokens are GPT-2's.
+  /// Null unless tokens are GPT-2's, from pieces and merges.
   tessera::tokenizers::byte_pair const* pairs() const {
     return std::get_if<tessera::tokenizers::byte_pair>(&kind_);
   }
+  /// Null unless tokens are of a tokenizer.json.
+  tokenizer_file const* file() const { return std::get_if<tokenizer_file>(&kind_); }
   /// How BERT masks these tokens, of which there must be words().
   tessera::train::masking masking() const {
     using enum tessera::train::token_kind;
@@ -143,6 +184,10 @@ class vocabulary {
     if (level() == text_level::byte) return "";
     if (level() == text_level::character) return symbols();
     json kept;
+    if (file()) {
+      kept["tokenizer"] = file()->file();
+      return kept;
+    }
     json::array all;
     for (std::string const& piece : pieces()) all.push_back(piece);
     kept["pieces"] = std::move(all);
@@ -157,6 +202,8 @@ class vocabulary {
   }
   static vocabulary from_json(text_level level, tessera::io::json_place const& at) {
     if (level == text_level::byte || level == text_level::character) return {level, at.as_string()};
+    if (at.contains("tokenizer"))
+      return vocabulary(tokenizer_file(at.at("tokenizer").value(), at.at("tokenizer").name()));
     const auto listed = at.at("pieces");
     std::vector<std::string> pieces;
     for (std::size_t i = 0; i < listed.size(); ++i) pieces.push_back(listed.at(i).as_string());
@@ -180,7 +227,8 @@ class vocabulary {
     return std::visit([](auto const& k) -> auto const& { return k.pieces(); }, kind_);
   }
 
-  std::variant<symbol_list, tessera::tokenizers::wordpiece, tessera::tokenizers::byte_pair> kind_;
+  std::variant<symbol_list, tessera::tokenizers::wordpiece, tessera::tokenizers::byte_pair, tokenizer_file>
+      kind_;
 };
 
 }  // namespace pretrain

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -54,13 +55,13 @@ class text_tree {
   std::array<bool, 256> begins_{};
 };
 
-/// The part "added_tokens" of a tokenizer.json.
+/// The part "added_tokens" of a tokenizer.json, if it has one.
 class added_tokens {
  public:
   /// Throws io_error for a token whose number is not the one that it has in the model or, behind it, in the
   /// order of the list: Hugging Face's library would number it otherwise. Adds new ones to `pieces`, not to
   /// the numbers that the model knows.
-  added_tokens(io::json_place const& list, normalizer const& change, numbered_pieces& pieces);
+  added_tokens(io::json_place const& file, normalizer const& change, numbered_pieces& pieces);
 
   /// The token of a number, or null.
   added_token const* find(std::int32_t number) const {
@@ -137,8 +138,10 @@ TESSERA_BODY std::pair<std::uint32_t, std::size_t> text_tree::longest(std::strin
   return found;
 }
 
-TESSERA_BODY added_tokens::added_tokens(io::json_place const& list, normalizer const& change,
+TESSERA_BODY added_tokens::added_tokens(io::json_place const& file, normalizer const& change,
                                         numbered_pieces& pieces) {
+  if (!has(file, "added_tokens")) return;
+  const auto list = file.at("added_tokens");
   std::size_t next = pieces.count;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const auto at = list.at(i);

@@ -29,7 +29,7 @@ class expression {
   /// Throws option_error where that takes more than 1000 steps a byte, as no expression that is meant to
   /// split a text does.
   template <class Visit> void for_each_match(std::string_view text, Visit&& visit) const {
-    matching use{{}, 1'000'000 + 1000 * std::uint64_t(text.size())};
+    matching use{{}, 10'000 + 1000 * std::uint64_t(text.size())};
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = match(text, at, 0, use);
       if (end != none) visit(at, end);

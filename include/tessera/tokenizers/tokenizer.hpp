@@ -77,6 +77,7 @@ class tokenizer {
   using model = std::variant<detail::merging_model, detail::longest_piece_model>;
 
   static io::json_place checked(io::json_place const& file);
+  static std::string model_type(io::json_place const& part);
   static model read_model(io::json_place const& part, detail::piece_numbers const& numbers);
 
   struct encoding {
@@ -112,19 +113,21 @@ TESSERA_BODY io::json_place tokenizer::checked(io::json_place const& file) {
       file.at(name).fail("is set, but nothing is cut off or filled up here: make it null");
   if (detail::has(file, "version") && file.at("version").as_string() != "1.0")
     file.at("version").fail("is " + io::in_quotes(file.at("version").as_string()) + ", \"1.0\" is known");
+  const std::string type = model_type(file.at("model"));
+  if (type != "BPE" && type != "WordPiece") detail::refuse_type(file.at("model"), "BPE, WordPiece");
   return file;
+}
+
+TESSERA_BODY std::string tokenizer::model_type(io::json_place const& part) {
+  // Old files do not name the type: it follows from the members.
+  if (part.contains("type")) return part.at("type").as_string();
+  return part.contains("merges") ? "BPE" : part.contains("max_input_chars_per_word") ? "WordPiece" : "";
 }
 
 TESSERA_BODY tokenizer::model tokenizer::read_model(io::json_place const& part,
                                                     detail::piece_numbers const& numbers) {
-  // Old files do not name the type: it follows from the members.
-  const std::string type = detail::has(part, "type")                   ? part.at("type").as_string()
-                           : part.contains("merges")                   ? "BPE"
-                           : part.contains("max_input_chars_per_word") ? "WordPiece"
-                                                                       : "";
-  if (type == "BPE") return detail::merging_model(part, numbers);
-  if (type == "WordPiece") return detail::longest_piece_model(part, numbers);
-  detail::refuse_type(part, "BPE, WordPiece");
+  if (model_type(part) == "BPE") return detail::merging_model(part, numbers);
+  return detail::longest_piece_model(part, numbers);
 }
 
 TESSERA_BODY tokenizer::tokenizer(io::json_place const& file)
@@ -132,7 +135,7 @@ TESSERA_BODY tokenizer::tokenizer(io::json_place const& file)
       pre_tokenizer_(file),
       pieces_(file.at("model").at("vocab")),
       model_(read_model(file.at("model"), pieces_.numbers)),
-      added_(file.at("added_tokens"), normalizer_, pieces_),
+      added_(file, normalizer_, pieces_),
       template_(file, size()),
       decoder_(file) {}
 
