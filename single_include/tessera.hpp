@@ -10343,7 +10343,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 enum class product_form : std::uint8_t {
   blocks,     // along the blocks of each line
   ordered,    // single elements, copied into the order of use
-  vector,     // one token: weights fill the registers
+  vector,     // few tokens: weights fill the registers
   scattered,  // Wᵀ·x of few tokens: a block is added to the sums of its column
   decoded,    // N:M, line by line
   covered,    // N:M, written in dense blocks before
@@ -10375,7 +10375,7 @@ struct product_kind {
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.
   engine_set by_integers = {}, by_factors = {};
-  bool has_vector = false;   // there are loops for one token
+  int vector_tokens = 0;     // most tokens that the loops along weights are worth; 0: there are none
   int scattered_tokens = 0;  // most tokens that the scattered loops are worth; 0: there are none
 
   constexpr bool is_single() const { return rows * cols == 1; }
@@ -10456,7 +10456,7 @@ constexpr product_methods methods_of(product_kind const& kind) {
   if (kind.by_integers.allows(engine::amx) && kind.cols >= 16) ways.add({blocks, engine::amx, false, false});
   if (kind.by_integers.allows(engine::quads)) ways.add({blocks, engine::quads, false, false});
   if (kind.by_factors.allows(engine::amx)) ways.add({blocks, engine::amx, kind.widens_w, kind.widens_x});
-  if (kind.has_vector) ways.add({vector, engine::fma, false, kind.widens_x});
+  if (kind.vector_tokens > 0) ways.add({vector, engine::fma, false, kind.widens_x});
   if (kind.scattered_tokens > 0) ways.add({scattered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.is_single()) ways.add({ordered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.by_factors.allows(engine::pairs)) ways.add({blocks, engine::pairs, kind.widens_w, kind.widens_x});
@@ -10478,7 +10478,7 @@ TESSERA_INLINE constexpr bool suits(product_method const& way, product_kind cons
     case ordered:
       return kind.kept > 0 || (size.is_sparse && panels >= fewest_panels_ordered);
     case vector:
-      return size.tokens == 1;
+      return size.tokens <= kind.vector_tokens;
     case scattered:
       // Single elements are ordered where that pays.
       return kind.is_single() ? size.is_sparse && panels < fewest_panels_ordered
@@ -10615,7 +10615,7 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
   static constexpr int most_tokens = sums_of::most_tokens;
 
   /// Bytes of product_arguments::sums.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t) {
+  static std::size_t sums_bytes(block_index const& index, std::int64_t, std::int64_t) {
     return std::size_t(index.lines()) * std::size_t(Block::cols * sums_of::pass_tokens) * sizeof(T);
   }
 
@@ -10658,7 +10658,7 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The sums of W·v and Wᵀ·v for a contiguous v of accumulators.
+/// The sums of W·v of a few contiguous v of accumulators, and of Wᵀ·v of one.
 ///   v, sums   padded to whole blocks; padding of v is zero
 template <class Arch, class W, class Block> struct vector_sums {
   using T = accumulator_t<W>;
@@ -10667,23 +10667,37 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = Block::rows, cols = Block::cols;
   static constexpr bool is_single = Block::elements == 1;
+  /// Of W·v; with more, lanes that hold tokens are faster, unless they would need wider copies of W. Measured
+  /// on Zen 3, with AVX-512 by its lanes.
+  static constexpr int most_tokens = sizeof(W) == 1 ? 16 : is_single || cols >= 16 ? lanes : lanes / 2;
   /// Whether a register holds whole rows, or a row whole registers.
   static constexpr bool exists =
       is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
 
-  /// sums = W·v, of lines [first, last) of W.
-  static void by_rows(block_index const& index, W const* weights, T const* v, T* sums, int first,
-                      int last) noexcept {
-    if (index.blocks() == 0)
-      return void(std::fill(sums + std::int64_t(first) * rows, sums + std::int64_t(last) * rows, T(0)));
-    for (int line = first; line < last; ++line) {
-      const block_line blocks = index.line(line);
+  /// Some tokens, and their sums; one begins a stride behind another.
+  struct tokens {
+    int count;
+    T const* v;
+    std::int64_t v_stride;
+    T* sums;
+    std::int64_t sums_stride;
+  };
+
+  /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
+  /// depend on the others.
+  static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
+    for (int line = first; line < last; ++line, of.sums += rows) {
+      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
       W const* const w = weights + blocks.first * Block::elements;
       if constexpr (is_single)
-        sums[line] = sum_of_singles(blocks, w, v);
+        for (int t = 0; t < of.count; ++t)
+          of.sums[t * of.sums_stride] = sum_of_singles(blocks, w, of.v + t * of.v_stride);
       else
-        for (int row = 0; row < rows; row += rows_at_once)
-          sum_rows(blocks, w + row * cols, v, sums + std::int64_t(line) * rows + row);
+        for (int row = 0; row < rows; row += rows_at_once) {  // these weights stay in the L1
+          tokens all = of;
+          all.sums += row;
+          while (all.count > 0) sum_rows_of_some<most_together>(blocks, w + row * cols, all);
+        }
     }
   }
 
@@ -10714,6 +10728,18 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int registers = rows_at_once / rows_a_register;
   static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
 
+  /// Rows of which `Tokens` tokens are multiplied at a time, so that sums fit the registers; 0 if none do.
+  template <int Tokens>
+  static constexpr int rows_together = [] {
+    constexpr int most_sums = sizeof(reg) == 64 ? 2 * chains : chains;
+    int most = rows_at_once;
+    while (most > 0 && (rows_at_once % most != 0 || most % rows_a_register != 0 ||
+                        (Tokens > 1 && sets * (most / rows_a_register) * Tokens > most_sums)))
+      --most;
+    return most;
+  }();
+  static constexpr int most_together = rows_together<4> > 0 ? 4 : rows_together<2> > 0 ? 2 : 1;
+
   static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
     constexpr int at_once = 4;
     reg acc[at_once];
@@ -10732,22 +10758,42 @@ template <class Arch, class W, class Block> struct vector_sums {
     return sum;
   }
 
-  /// The sums of rows_at_once rows of a line. `w` is their first weight.
-  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
-    reg acc[unsigned(sets)][unsigned(registers)];
-    unroll<sets * registers>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
+  /// The sums of rows_at_once rows of a line for as many of some tokens as go together: these are taken off.
+  template <int Tokens> static void sum_rows_of_some(block_line const& blocks, W const* w, tokens& of) {
+    if constexpr (Tokens > 1)
+      if (of.count < Tokens) return sum_rows_of_some<Tokens / 2>(blocks, w, of);
+    constexpr int height = rows_together<Tokens>;
+    for (int row = 0; row < rows_at_once; row += height)
+      sum_rows<Tokens, height>(blocks, w + row * cols, of.v, of.v_stride, of.sums + row, of.sums_stride);
+    of.count -= Tokens;
+    of.v += Tokens * of.v_stride;
+    of.sums += Tokens * of.sums_stride;
+  }
+
+  /// The sums of `Height` rows of a line for some tokens. `w` is their first weight.
+  template <int Tokens, int Height>
+  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v,
+                                         std::int64_t v_stride, T* sums, std::int64_t sums_stride) {
+    constexpr int of_token = Height / rows_a_register, all_of_set = Tokens * of_token;
+    reg acc[unsigned(sets)][unsigned(all_of_set)];
+    unroll<sets * all_of_set>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
       T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
-      if constexpr (rows_at_once < rows)  // the halves of blocks are no stream that hardware prefetches
-        for (int byte = 0; byte < rows_at_once * cols * int(sizeof(W)); byte += 64)
+      if constexpr (Height < rows)  // the parts of blocks are no stream that hardware prefetches
+        for (int byte = 0; byte < Height * cols * int(sizeof(W)); byte += 64)
           simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
-        const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
-        unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-          acc[set][r] = simd::fma<Arch, T>(
-              simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data, factor, acc[set][r]);
+        reg factor[unsigned(Tokens)];
+        unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
+          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * v_stride + k * lanes);
+        });
+        unroll<of_token>([&](auto r) TESSERA_INLINE_LAMBDA {
+          const reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
+            acc[set][t * of_token + r] = simd::fma<Arch, T>(weight, factor[t], acc[set][t * of_token + r]);
+          });
         });
       });
     };
@@ -10757,9 +10803,9 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
 
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
-    reg all[unsigned(round_up(registers, group))];
-    unroll<round_up(registers, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
-      if constexpr (r < registers) {
+    reg all[unsigned(round_up(all_of_set, group))];
+    unroll<round_up(all_of_set, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
+      if constexpr (r < all_of_set) {
         all[r] = acc[0][r];
         unroll<sets - 1>([&](auto s)
                              TESSERA_INLINE_LAMBDA { all[r] = (batch(all[r]) + batch(acc[s + 1][r])).data; });
@@ -10767,10 +10813,12 @@ template <class Arch, class W, class Block> struct vector_sums {
         all[r] = simd::zero<Arch, T>();
       }
     });
-    unroll<ceil_div(registers, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
-      const reg sum = simd::sum_groups<group, T, Arch>(all + g * group);
-      std::memcpy(sums + g * lanes, &sum, std::min(lanes, rows_at_once - g * lanes) * sizeof(T));
+    alignas(64) T by_token[unsigned(round_up(Tokens * Height, lanes))];
+    unroll<ceil_div(all_of_set, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
+      simd::store<Arch>(by_token + g * lanes, simd::sum_groups<group, T, Arch>(all + g * group));
     });
+    for (int t = 0; t < Tokens; ++t)
+      std::memcpy(sums + t * sums_stride, by_token + t * Height, Height * sizeof(T));
   }
 
   /// Adds the products of some blocks of a line with its rows of v.
@@ -10812,34 +10860,39 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 };
 
-/// y = tree(W·x) or y = tree(Wᵀ·x) of a single token. There is nothing to fill the lanes with but weights:
-/// the token is brought together first, and each register of weights is loaded once, in the order of memory,
-/// so that the speed is that of reading W.
+/// y = tree(W·x) of a few tokens, or y = tree(Wᵀ·x) of one. There is too little to fill the lanes with but
+/// weights: each token is brought together first, and each register of weights is loaded from memory once, in
+/// its order, so that the speed is that of reading W.
 template <class Arch, class Types, class Block, bool Transposed, class Tree> struct vector_product {
   using T = typename Types::accumulator;
   using X = typename Types::activation;
   using sums_of = vector_sums<Arch, typename Types::weight, Block>;
   static constexpr bool exists = sums_of::exists;
 
-  /// Bytes of product_arguments::sums, which hold the token of x, and the sums of all lines.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
-    return std::size_t(vector_size(depth) + std::int64_t(index.lines()) * line_rows) * sizeof(T);
+  /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
+  /// together.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
+    const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
+    return std::size_t(tokens * (vector_size(depth) + lines * line_rows)) * sizeof(T);
   }
 
   ///   by_rows   the index of W, also for Wᵀ
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
+    const std::int64_t size = vector_size(a.depth), height = lines_at_once * line_rows;
     T* const v = a.sums;
-    T* const sums = v + vector_size(a.depth);
-    for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
-    std::fill(v + a.depth, sums, T(0));
+    T* const sums = v + a.tokens * size;
+    for (int t = 0; t < a.tokens; ++t) {
+      for (std::int64_t f = 0; f < a.depth; ++f) v[t * size + f] = T(a.x[place_in_panel<X>(f, t)]);
+      std::fill(v + t * size + a.depth, v + (t + 1) * size, T(0));
+    }
     if constexpr (Transposed) {
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-      store(a, sums, a.first_line, a.last_line);
+      store(a, sums + std::int64_t(a.first_line) * line_rows, 0, a.first_line, a.last_line);
     } else {
       for (int line = a.first_line, end; line < a.last_line; line = end) {
         end = std::min(a.last_line, line + lines_at_once);
-        sums_of::by_rows(by_rows, a.weights, v, sums, line, end);
-        store(a, sums, line, end);  // while weights come from memory
+        sums_of::by_rows(by_rows, a.weights, {a.tokens, v, size, sums, height}, line, end);
+        store(a, sums, height, line, end);  // while weights come from memory
       }
     }
   }
@@ -10848,14 +10901,26 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
+  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
+                    int last) {
     using batch = simd::batch<T, Arch>;
-    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane,
+                  lanes = simd::lanes<T, Arch>;
+    const std::int64_t begin = std::int64_t(first) * line_rows;
     const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
-    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += results_a_lane) {
-      batch of_lane[unsigned(results_a_lane)];
-      for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < end ? sums[f + i] : T(0));
-      store_result<true>(a, of_lane, f, 0);
+    for (int token = 0; token < a.tokens; token += lanes) {
+      const int live = std::min(lanes, a.tokens - token);
+      for (std::int64_t f = begin; f < end; f += results_a_lane) {
+        batch of_lane[unsigned(results_a_lane)];
+        for (int i = 0; i < results_a_lane; ++i) {
+          alignas(64) T by_token[unsigned(lanes)] = {};
+          for (int t = 0; t < live && f + i < end; ++t)
+            by_token[t] = sums[(token + t) * stride + f + i - begin];
+          of_lane[i] = batch::load_unaligned(by_token);
+        }
+        store_result<true>(a, of_lane, f, token);
+      }
     }
   }
   static std::int64_t vector_size(std::int64_t depth) {
@@ -11044,6 +11109,11 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
     return 0;
   }
 
+  static constexpr int vector_tokens() {
+    using sums = kernels::vector_sums<simd::native, W, Block>;
+    return !sums::exists ? 0 : Transposed ? 1 : sums::most_tokens;
+  }
+
   static constexpr product_kind kind{
       .rows = line_block::rows,
       .cols = line_block::cols,
@@ -11052,7 +11122,7 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
       .widens_x = !std::is_same_v<X, factor_x>,
       .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
       .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
-      .has_vector = kernels::vector_sums<simd::native, W, Block>::exists,
+      .vector_tokens = vector_tokens(),
       .scattered_tokens = scattered_tokens()};
 
   static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
@@ -11093,7 +11163,7 @@ TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
                                  product_operands<Types, Tree> of) {
   of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
   cut_destination<Shape>(p, to, of, 1);
-  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth(), of.to.tokens));
   s.divides = division::freely;
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
@@ -14374,6 +14444,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
 /// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+/// It may go on with one whose first tokens are in a cache of keys: its tokens then have later positions.
 class sequences {
  public:
   /// No sequences, no tokens.
@@ -14393,6 +14464,13 @@ class sequences {
   std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
   std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
   std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
+  /// The position of its first token.
+  std::int64_t start(std::int64_t sequence) const {
+    return starts_.empty() ? 0 : starts_[std::size_t(sequence)];
+  }
+  /// Gives the first token of each sequence a position. Allocates only to grow. Throws shape_error unless
+  /// there is one for each, none negative.
+  void start_at(std::span<std::int64_t const> positions);
   std::span<std::int64_t const> offsets() const { return from_zero(offsets_); }
 
   /// The sequence that holds a token, in log(count) steps.
@@ -14400,8 +14478,11 @@ class sequences {
     TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
     return std::upper_bound(offsets_.begin(), offsets_.end(), token) - offsets_.begin() - 1;
   }
-  /// How many tokens of its sequence stand before a token.
-  std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
+  /// How many tokens of its sequence stand before a token, here or in a cache.
+  std::int64_t position_of(std::int64_t token) const {
+    const std::int64_t sequence = sequence_of(token);
+    return start(sequence) + token - begin(sequence);
+  }
 
   /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
   std::span<std::int64_t const> panel_groups() const { return from_zero(groups_); }
@@ -14415,6 +14496,7 @@ class sequences {
 
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
+  std::vector<std::int64_t> starts_;  // none: all 0
 };
 
 #ifdef TESSERA_BODY
@@ -14441,6 +14523,15 @@ TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets
     if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
       groups_.push_back(offset / panel_tokens);
   if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_BODY void sequences::start_at(std::span<std::int64_t const> positions) {
+  if (std::int64_t(positions.size()) != count())
+    throw shape_error(message("[sequences] ", positions.size(), " first positions for ", count(),
+                              " sequences: give one for each"));
+  for (const std::int64_t position : positions)
+    if (position < 0) throw shape_error(message("[sequences] a first position is ", position));
+  starts_.assign(positions.begin(), positions.end());
 }
 
 TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,
@@ -16514,18 +16605,33 @@ enum class mask { bidirectional, causal };
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
-/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
-/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, of these, if there is a window,
+/// only the keys at a distance below it (so `window` keys if causal: Beltagy et al. 2020, Jiang et al. 2023),
+/// and, if there are patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head
+/// stores (Child et al. 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor
+/// computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens
+///   window   0: none
 struct visible_keys {
   mask order;
   std::span<pattern const> blocks;
+  std::int64_t window;
 
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
-      : order(of_sequence), blocks(blocks_of_heads) {}
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {},
+               std::int64_t keys_of_window = 0)
+      : order(of_sequence), blocks(blocks_of_heads), window(keys_of_window) {}
+
+  /// The keys [first, last) among `count` keys of its sequence that a query sees by order and window.
+  struct bounds {
+    std::int64_t first, last;
+  };
+  bounds of_query(std::int64_t query, std::int64_t count) const {
+    bounds seen{0, order == mask::causal ? std::min(count, query + 1) : count};
+    if (window == 0) return seen;
+    return {std::max<std::int64_t>(0, query + 1 - window), std::min(seen.last, query + window)};
+  }
 };
 
 using kernels::learned_score_functor;
@@ -16535,7 +16641,8 @@ using kernels::score_functor;
 namespace eval {
 
 /// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
-inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+inline kernels::lane_keys keys_of_panel(sequences const& layout, visible_keys const& seen,
+                                        std::int64_t panel) {
   kernels::lane_keys keys;
   std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
   for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
@@ -16544,8 +16651,9 @@ inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std:
       continue;
     }
     while (token >= layout.end(sequence)) ++sequence;
-    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
-    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+    const std::int64_t begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    keys.set(lane, begin + visible.first, begin + visible.last);
   }
   return keys;
 }
@@ -16572,14 +16680,16 @@ inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first
 }
 
 /// The panels whose keys the queries of a panel may see.
-inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+inline panel_range visited_panels(sequences const& layout, visible_keys const& seen, std::int64_t panel) {
   const std::int64_t first = panel * panel_tokens;
   const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
-  const std::int64_t sequence = layout.sequence_of(last);
-  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
-  if (seen == mask::causal) end = std::min(end, last + 1);
-  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
-  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+  const auto bounds_of = [&](std::int64_t token) {
+    const std::int64_t sequence = layout.sequence_of(token), begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    return visible_keys::bounds{begin + visible.first, begin + visible.last};
+  };
+  const std::int64_t begin = bounds_of(first).first / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(bounds_of(last).last, panel_tokens))};
 }
 
 /// The score functor of a statement without one.
@@ -16613,7 +16723,9 @@ template <class T, class Score = plain_scores> struct attention_shape {
       return 0;
   }
 
-  void check(const char* operation) const {
+  /// Throws shape_error.
+  ///   cached   whether keys stand in a cache, where each sequence has panels of its own
+  void check(const char* operation, bool cached = false) const {
     if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
       throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
                                 heads.queries, " heads of queries and ", heads.keys,
@@ -16627,7 +16739,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
     if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
-    if (!seen.blocks.empty()) check_blocks(operation);
+    if (!seen.blocks.empty()) check_blocks(operation, cached);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -16674,7 +16786,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
   /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
   template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
-    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    const panel_range keys = visited_panels(*layout, seen, panel);
     if (seen.blocks.empty()) return visit(keys);
     const kernels::live_panels among = live(head, panel);
     for (std::int64_t p = keys.first; p < keys.last; ++p)
@@ -16696,22 +16808,23 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
 
  private:
-  TESSERA_COLD void check_blocks(const char* operation) const {
+  TESSERA_COLD void check_blocks(const char* operation, bool cached) const {
     if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
       throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
                                 heads.queries, " heads of queries: give one for each, or one for all"));
     for (std::int64_t s = 0; s < layout->count(); ++s) {
-      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+      if (!cached && layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
         throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
                                   ": with visible blocks sequences begin at multiples of ", panel_tokens));
-      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      const std::int64_t length = layout->start(s) + layout->length(s);
+      const std::int64_t blocks = ceil_div<std::int64_t>(length, panel_tokens);
       for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
         pattern const& p = seen.blocks[head];
         if (p.block_rows() < blocks || p.block_cols() < blocks)
           throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
                                     p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
-                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
-                                    " blocks of ", panel_tokens));
+                                    length, " tokens, which take ", blocks, " x ", blocks, " blocks of ",
+                                    panel_tokens));
       }
     }
   }
@@ -16752,7 +16865,7 @@ template <class T, engine By, class Score> struct attention_body {
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
     // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
@@ -16869,7 +16982,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
@@ -16970,7 +17083,8 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   seen                      mask::causal or mask::bidirectional; with a window, or the blocks that each
+///                             head sees
 ///   score                     changes the scores before the softmax
 /// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
 /// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to

@@ -10343,7 +10343,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace eval {
 enum class product_form : std::uint8_t {
   blocks,     // along the blocks of each line
   ordered,    // single elements, copied into the order of use
-  vector,     // one token: weights fill the registers
+  vector,     // few tokens: weights fill the registers
   scattered,  // Wᵀ·x of few tokens: a block is added to the sums of its column
   decoded,    // N:M, line by line
   covered,    // N:M, written in dense blocks before
@@ -10375,7 +10375,7 @@ struct product_kind {
   // Engines that are compiled in for blocks of this shape: for numbers of one byte as they are stored, and
   // for all numbers as they are multiplied if they are widened.
   engine_set by_integers = {}, by_factors = {};
-  bool has_vector = false;   // there are loops for one token
+  int vector_tokens = 0;     // most tokens that the loops along weights are worth; 0: there are none
   int scattered_tokens = 0;  // most tokens that the scattered loops are worth; 0: there are none
 
   constexpr bool is_single() const { return rows * cols == 1; }
@@ -10456,7 +10456,7 @@ constexpr product_methods methods_of(product_kind const& kind) {
   if (kind.by_integers.allows(engine::amx) && kind.cols >= 16) ways.add({blocks, engine::amx, false, false});
   if (kind.by_integers.allows(engine::quads)) ways.add({blocks, engine::quads, false, false});
   if (kind.by_factors.allows(engine::amx)) ways.add({blocks, engine::amx, kind.widens_w, kind.widens_x});
-  if (kind.has_vector) ways.add({vector, engine::fma, false, kind.widens_x});
+  if (kind.vector_tokens > 0) ways.add({vector, engine::fma, false, kind.widens_x});
   if (kind.scattered_tokens > 0) ways.add({scattered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.is_single()) ways.add({ordered, engine::fma, kind.widens_w, kind.widens_x});
   if (kind.by_factors.allows(engine::pairs)) ways.add({blocks, engine::pairs, kind.widens_w, kind.widens_x});
@@ -10478,7 +10478,7 @@ TESSERA_INLINE constexpr bool suits(product_method const& way, product_kind cons
     case ordered:
       return kind.kept > 0 || (size.is_sparse && panels >= fewest_panels_ordered);
     case vector:
-      return size.tokens == 1;
+      return size.tokens <= kind.vector_tokens;
     case scattered:
       // Single elements are ordered where that pays.
       return kind.is_single() ? size.is_sparse && panels < fewest_panels_ordered
@@ -10615,7 +10615,7 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
   static constexpr int most_tokens = sums_of::most_tokens;
 
   /// Bytes of product_arguments::sums.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t) {
+  static std::size_t sums_bytes(block_index const& index, std::int64_t, std::int64_t) {
     return std::size_t(index.lines()) * std::size_t(Block::cols * sums_of::pass_tokens) * sizeof(T);
   }
 
@@ -10658,7 +10658,7 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
 
-/// The sums of W·v and Wᵀ·v for a contiguous v of accumulators.
+/// The sums of W·v of a few contiguous v of accumulators, and of Wᵀ·v of one.
 ///   v, sums   padded to whole blocks; padding of v is zero
 template <class Arch, class W, class Block> struct vector_sums {
   using T = accumulator_t<W>;
@@ -10667,23 +10667,37 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = Block::rows, cols = Block::cols;
   static constexpr bool is_single = Block::elements == 1;
+  /// Of W·v; with more, lanes that hold tokens are faster, unless they would need wider copies of W. Measured
+  /// on Zen 3, with AVX-512 by its lanes.
+  static constexpr int most_tokens = sizeof(W) == 1 ? 16 : is_single || cols >= 16 ? lanes : lanes / 2;
   /// Whether a register holds whole rows, or a row whole registers.
   static constexpr bool exists =
       is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
 
-  /// sums = W·v, of lines [first, last) of W.
-  static void by_rows(block_index const& index, W const* weights, T const* v, T* sums, int first,
-                      int last) noexcept {
-    if (index.blocks() == 0)
-      return void(std::fill(sums + std::int64_t(first) * rows, sums + std::int64_t(last) * rows, T(0)));
-    for (int line = first; line < last; ++line) {
-      const block_line blocks = index.line(line);
+  /// Some tokens, and their sums; one begins a stride behind another.
+  struct tokens {
+    int count;
+    T const* v;
+    std::int64_t v_stride;
+    T* sums;
+    std::int64_t sums_stride;
+  };
+
+  /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
+  /// depend on the others.
+  static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
+    for (int line = first; line < last; ++line, of.sums += rows) {
+      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
       W const* const w = weights + blocks.first * Block::elements;
       if constexpr (is_single)
-        sums[line] = sum_of_singles(blocks, w, v);
+        for (int t = 0; t < of.count; ++t)
+          of.sums[t * of.sums_stride] = sum_of_singles(blocks, w, of.v + t * of.v_stride);
       else
-        for (int row = 0; row < rows; row += rows_at_once)
-          sum_rows(blocks, w + row * cols, v, sums + std::int64_t(line) * rows + row);
+        for (int row = 0; row < rows; row += rows_at_once) {  // these weights stay in the L1
+          tokens all = of;
+          all.sums += row;
+          while (all.count > 0) sum_rows_of_some<most_together>(blocks, w + row * cols, all);
+        }
     }
   }
 
@@ -10714,6 +10728,18 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int registers = rows_at_once / rows_a_register;
   static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
 
+  /// Rows of which `Tokens` tokens are multiplied at a time, so that sums fit the registers; 0 if none do.
+  template <int Tokens>
+  static constexpr int rows_together = [] {
+    constexpr int most_sums = sizeof(reg) == 64 ? 2 * chains : chains;
+    int most = rows_at_once;
+    while (most > 0 && (rows_at_once % most != 0 || most % rows_a_register != 0 ||
+                        (Tokens > 1 && sets * (most / rows_a_register) * Tokens > most_sums)))
+      --most;
+    return most;
+  }();
+  static constexpr int most_together = rows_together<4> > 0 ? 4 : rows_together<2> > 0 ? 2 : 1;
+
   static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
     constexpr int at_once = 4;
     reg acc[at_once];
@@ -10732,22 +10758,42 @@ template <class Arch, class W, class Block> struct vector_sums {
     return sum;
   }
 
-  /// The sums of rows_at_once rows of a line. `w` is their first weight.
-  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v, T* sums) {
-    reg acc[unsigned(sets)][unsigned(registers)];
-    unroll<sets * registers>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / registers][i % registers] = simd::zero<Arch, T>(); });
+  /// The sums of rows_at_once rows of a line for as many of some tokens as go together: these are taken off.
+  template <int Tokens> static void sum_rows_of_some(block_line const& blocks, W const* w, tokens& of) {
+    if constexpr (Tokens > 1)
+      if (of.count < Tokens) return sum_rows_of_some<Tokens / 2>(blocks, w, of);
+    constexpr int height = rows_together<Tokens>;
+    for (int row = 0; row < rows_at_once; row += height)
+      sum_rows<Tokens, height>(blocks, w + row * cols, of.v, of.v_stride, of.sums + row, of.sums_stride);
+    of.count -= Tokens;
+    of.v += Tokens * of.v_stride;
+    of.sums += Tokens * of.sums_stride;
+  }
+
+  /// The sums of `Height` rows of a line for some tokens. `w` is their first weight.
+  template <int Tokens, int Height>
+  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v,
+                                         std::int64_t v_stride, T* sums, std::int64_t sums_stride) {
+    constexpr int of_token = Height / rows_a_register, all_of_set = Tokens * of_token;
+    reg acc[unsigned(sets)][unsigned(all_of_set)];
+    unroll<sets * all_of_set>(
+        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
       T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
-      if constexpr (rows_at_once < rows)  // the halves of blocks are no stream that hardware prefetches
-        for (int byte = 0; byte < rows_at_once * cols * int(sizeof(W)); byte += 64)
+      if constexpr (Height < rows)  // the parts of blocks are no stream that hardware prefetches
+        for (int byte = 0; byte < Height * cols * int(sizeof(W)); byte += 64)
           simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
-        const reg factor = simd::repeat<std::min(cols, lanes), Arch>(of_block + k * lanes);
-        unroll<registers>([&](auto r) TESSERA_INLINE_LAMBDA {
-          acc[set][r] = simd::fma<Arch, T>(
-              simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data, factor, acc[set][r]);
+        reg factor[unsigned(Tokens)];
+        unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
+          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * v_stride + k * lanes);
+        });
+        unroll<of_token>([&](auto r) TESSERA_INLINE_LAMBDA {
+          const reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
+            acc[set][t * of_token + r] = simd::fma<Arch, T>(weight, factor[t], acc[set][t * of_token + r]);
+          });
         });
       });
     };
@@ -10757,9 +10803,9 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
 
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
-    reg all[unsigned(round_up(registers, group))];
-    unroll<round_up(registers, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
-      if constexpr (r < registers) {
+    reg all[unsigned(round_up(all_of_set, group))];
+    unroll<round_up(all_of_set, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
+      if constexpr (r < all_of_set) {
         all[r] = acc[0][r];
         unroll<sets - 1>([&](auto s)
                              TESSERA_INLINE_LAMBDA { all[r] = (batch(all[r]) + batch(acc[s + 1][r])).data; });
@@ -10767,10 +10813,12 @@ template <class Arch, class W, class Block> struct vector_sums {
         all[r] = simd::zero<Arch, T>();
       }
     });
-    unroll<ceil_div(registers, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
-      const reg sum = simd::sum_groups<group, T, Arch>(all + g * group);
-      std::memcpy(sums + g * lanes, &sum, std::min(lanes, rows_at_once - g * lanes) * sizeof(T));
+    alignas(64) T by_token[unsigned(round_up(Tokens * Height, lanes))];
+    unroll<ceil_div(all_of_set, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
+      simd::store<Arch>(by_token + g * lanes, simd::sum_groups<group, T, Arch>(all + g * group));
     });
+    for (int t = 0; t < Tokens; ++t)
+      std::memcpy(sums + t * sums_stride, by_token + t * Height, Height * sizeof(T));
   }
 
   /// Adds the products of some blocks of a line with its rows of v.
@@ -10812,34 +10860,39 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 };
 
-/// y = tree(W·x) or y = tree(Wᵀ·x) of a single token. There is nothing to fill the lanes with but weights:
-/// the token is brought together first, and each register of weights is loaded once, in the order of memory,
-/// so that the speed is that of reading W.
+/// y = tree(W·x) of a few tokens, or y = tree(Wᵀ·x) of one. There is too little to fill the lanes with but
+/// weights: each token is brought together first, and each register of weights is loaded from memory once, in
+/// its order, so that the speed is that of reading W.
 template <class Arch, class Types, class Block, bool Transposed, class Tree> struct vector_product {
   using T = typename Types::accumulator;
   using X = typename Types::activation;
   using sums_of = vector_sums<Arch, typename Types::weight, Block>;
   static constexpr bool exists = sums_of::exists;
 
-  /// Bytes of product_arguments::sums, which hold the token of x, and the sums of all lines.
-  static std::size_t sums_bytes(block_index const& index, std::int64_t depth) {
-    return std::size_t(vector_size(depth) + std::int64_t(index.lines()) * line_rows) * sizeof(T);
+  /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
+  /// together.
+  static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
+    const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
+    return std::size_t(tokens * (vector_size(depth) + lines * line_rows)) * sizeof(T);
   }
 
   ///   by_rows   the index of W, also for Wᵀ
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
+    const std::int64_t size = vector_size(a.depth), height = lines_at_once * line_rows;
     T* const v = a.sums;
-    T* const sums = v + vector_size(a.depth);
-    for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
-    std::fill(v + a.depth, sums, T(0));
+    T* const sums = v + a.tokens * size;
+    for (int t = 0; t < a.tokens; ++t) {
+      for (std::int64_t f = 0; f < a.depth; ++f) v[t * size + f] = T(a.x[place_in_panel<X>(f, t)]);
+      std::fill(v + t * size + a.depth, v + (t + 1) * size, T(0));
+    }
     if constexpr (Transposed) {
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-      store(a, sums, a.first_line, a.last_line);
+      store(a, sums + std::int64_t(a.first_line) * line_rows, 0, a.first_line, a.last_line);
     } else {
       for (int line = a.first_line, end; line < a.last_line; line = end) {
         end = std::min(a.last_line, line + lines_at_once);
-        sums_of::by_rows(by_rows, a.weights, v, sums, line, end);
-        store(a, sums, line, end);  // while weights come from memory
+        sums_of::by_rows(by_rows, a.weights, {a.tokens, v, size, sums, height}, line, end);
+        store(a, sums, height, line, end);  // while weights come from memory
       }
     }
   }
@@ -10848,14 +10901,26 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
+  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
+                    int last) {
     using batch = simd::batch<T, Arch>;
-    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane;
+    constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane,
+                  lanes = simd::lanes<T, Arch>;
+    const std::int64_t begin = std::int64_t(first) * line_rows;
     const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
-    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += results_a_lane) {
-      batch of_lane[unsigned(results_a_lane)];
-      for (int i = 0; i < results_a_lane; ++i) of_lane[i] = batch(f + i < end ? sums[f + i] : T(0));
-      store_result<true>(a, of_lane, f, 0);
+    for (int token = 0; token < a.tokens; token += lanes) {
+      const int live = std::min(lanes, a.tokens - token);
+      for (std::int64_t f = begin; f < end; f += results_a_lane) {
+        batch of_lane[unsigned(results_a_lane)];
+        for (int i = 0; i < results_a_lane; ++i) {
+          alignas(64) T by_token[unsigned(lanes)] = {};
+          for (int t = 0; t < live && f + i < end; ++t)
+            by_token[t] = sums[(token + t) * stride + f + i - begin];
+          of_lane[i] = batch::load_unaligned(by_token);
+        }
+        store_result<true>(a, of_lane, f, token);
+      }
     }
   }
   static std::int64_t vector_size(std::int64_t depth) {
@@ -11044,6 +11109,11 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
     return 0;
   }
 
+  static constexpr int vector_tokens() {
+    using sums = kernels::vector_sums<simd::native, W, Block>;
+    return !sums::exists ? 0 : Transposed ? 1 : sums::most_tokens;
+  }
+
   static constexpr product_kind kind{
       .rows = line_block::rows,
       .cols = line_block::cols,
@@ -11052,7 +11122,7 @@ struct product_of<block_sparse_matrix<W, Block>, Transposed, X> {
       .widens_x = !std::is_same_v<X, factor_x>,
       .by_integers = sizeof(X) == 1 ? engines_for_blocks<W, X, line_block>() : engine_set(),
       .by_factors = engines_for_blocks<factor_w, factor_x, line_block>(),
-      .has_vector = kernels::vector_sums<simd::native, W, Block>::exists,
+      .vector_tokens = vector_tokens(),
       .scattered_tokens = scattered_tokens()};
 
   static product_size size(block_sparse_matrix<W, Block> const& w, std::int64_t tokens) {
@@ -11093,7 +11163,7 @@ TESSERA_COLD void add_few_tokens(plan& p, step_draft& s, operand const& weights,
                                  product_operands<Types, Tree> of) {
   of.group_lines = element_traits<typename Types::result>::features_a_lane;  // lanes begin with a part
   cut_destination<Shape>(p, to, of, 1);
-  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth()));
+  of.sums = p.worker_memory(Kernel::sums_bytes(of.index, of.depth(), of.to.tokens));
   s.divides = division::freely;
   s.most_parts = ceil_div(of.index.lines(), of.group_lines);
   p.add(s, to.finished(few_tokens_body<Kernel, Types, Shape, Tree>{of, s.reads(weights), by_rows}));
@@ -14374,6 +14444,7 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 /// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
 /// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+/// It may go on with one whose first tokens are in a cache of keys: its tokens then have later positions.
 class sequences {
  public:
   /// No sequences, no tokens.
@@ -14393,6 +14464,13 @@ class sequences {
   std::int64_t end(std::int64_t sequence) const { return offsets_[std::size_t(sequence) + 1]; }
   std::int64_t length(std::int64_t sequence) const { return end(sequence) - begin(sequence); }
   std::int64_t keys(std::int64_t sequence) const { return keys_[std::size_t(sequence)]; }
+  /// The position of its first token.
+  std::int64_t start(std::int64_t sequence) const {
+    return starts_.empty() ? 0 : starts_[std::size_t(sequence)];
+  }
+  /// Gives the first token of each sequence a position. Allocates only to grow. Throws shape_error unless
+  /// there is one for each, none negative.
+  void start_at(std::span<std::int64_t const> positions);
   std::span<std::int64_t const> offsets() const { return from_zero(offsets_); }
 
   /// The sequence that holds a token, in log(count) steps.
@@ -14400,8 +14478,11 @@ class sequences {
     TESSERA_ASSERT(token >= 0 && token < tokens(), "indices are in range");
     return std::upper_bound(offsets_.begin(), offsets_.end(), token) - offsets_.begin() - 1;
   }
-  /// How many tokens of its sequence stand before a token.
-  std::int64_t position_of(std::int64_t token) const { return token - begin(sequence_of(token)); }
+  /// How many tokens of its sequence stand before a token, here or in a cache.
+  std::int64_t position_of(std::int64_t token) const {
+    const std::int64_t sequence = sequence_of(token);
+    return start(sequence) + token - begin(sequence);
+  }
 
   /// Groups of panels that no sequence leaves: group i holds the panels panel_groups()[i] … [i + 1] - 1.
   std::span<std::int64_t const> panel_groups() const { return from_zero(groups_); }
@@ -14415,6 +14496,7 @@ class sequences {
 
   // The bounds begin with 0; none at all, as a move leaves them, mean that 0 alone.
   std::vector<std::int64_t> offsets_, keys_, groups_;
+  std::vector<std::int64_t> starts_;  // none: all 0
 };
 
 #ifdef TESSERA_BODY
@@ -14441,6 +14523,15 @@ TESSERA_COLD TESSERA_BODY sequences::sequences(std::vector<std::int64_t> offsets
     if (offset % panel_tokens == 0 && offset < tokens() && offset / panel_tokens != groups_.back())
       groups_.push_back(offset / panel_tokens);
   if (tokens() > 0) groups_.push_back(ceil_div<std::int64_t>(tokens(), panel_tokens));
+}
+
+TESSERA_BODY void sequences::start_at(std::span<std::int64_t const> positions) {
+  if (std::int64_t(positions.size()) != count())
+    throw shape_error(message("[sequences] ", positions.size(), " first positions for ", count(),
+                              " sequences: give one for each"));
+  for (const std::int64_t position : positions)
+    if (position < 0) throw shape_error(message("[sequences] a first position is ", position));
+  starts_.assign(positions.begin(), positions.end());
 }
 
 TESSERA_COLD TESSERA_BODY sequences sequences::from_lengths(std::span<std::int64_t const> lengths,
@@ -18293,6 +18384,8 @@ class json_place {
   explicit json_place(json const& value, std::string document = "json", std::string path = {});
 
   json const& value() const { return *value_; }
+  /// The document and the way, for errors of another kind: `settings.json: adam.betas[1]`.
+  std::string name() const { return path_.empty() ? document_ : document_ + ": " + excerpt(path_); }
 
   json_place at(std::string_view key) const;
   json_place at(std::size_t index) const;
@@ -27953,6 +28046,175 @@ void softmax_gradient_of_blocks(block_index const& of, P const* p, G const* dp, 
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/kernels/cached_attention.hpp
+#ifndef TESSERA_SINGLE_KERNELS_CACHED_ATTENTION
+#define TESSERA_SINGLE_KERNELS_CACHED_ATTENTION
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+// Attention of the heads of one query that share the keys of a key_value_cache. It takes as long as the cache
+// takes to arrive: scores (heads, 64) = Q·K and results (heads, head size) = P·V are products of one form,
+// whose left factor is broadcast; each panel of keys and values is read once, in the order of memory.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// Heads of queries that are computed together.
+inline constexpr int heads_at_once = 4;
+
+/// One query, whose heads read one head of a cache. E is the element that is stored.
+template <class E, class Score = plain_scores> struct cached_attention_arguments {
+  using T = accumulator_t<E>;
+  T const* q;  // (heads rounded up to whole heads_at_once, if more than one, head size)
+  int heads;
+  E const *keys, *values;       // panel 0
+  std::int64_t panels, stride;  // of the cache: panels, and elements from one to the next
+  std::int64_t value_stride;    // from the values of a token to the next, whole registers
+  std::int64_t first, last;     // the positions of the keys that the query sees
+  int head_size;
+  T scale;
+  T* y;        // (heads, rounded up as q; value stride)
+  T* scratch;  // cached_attention_scratch numbers
+  // The arguments of a score functor.
+  Score const* score = nullptr;
+  int head = 0;            // the first
+  std::int64_t query = 0;  // its position
+  live_panels live = {};   // for all heads
+};
+/// A block of scores for each head, and a row of terms.
+inline constexpr std::int64_t cached_attention_scratch = (heads_at_once + 1) * panel_tokens;
+
+/// y = V softmax(scale Kᵀ Q), of scores that a functor may change; 0 if no key is seen. One running maximum
+/// for each 64 keys (Milakov and Gimelshein 2018).
+template <class Arch, class E, score_functor Score = plain_scores> struct cached_attention {
+  using T = accumulator_t<E>;
+  using batch = simd::batch<T, Arch>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  using arguments = cached_attention_arguments<E, Score>;
+
+  static void run(arguments const& a) noexcept {
+    if (a.heads == 1) return some_heads<1>(a, 0);
+    for (int head = 0; head < a.heads; head += heads_at_once) some_heads<heads_at_once>(a, head);
+  }
+
+ private:
+  /// Of a few heads: the maximum of their scores so far, and the sum of e^(score - maximum).
+  template <int Heads> struct state {
+    T maximum[unsigned(Heads)];
+    batch sum[unsigned(Heads)];
+  };
+
+  template <int Heads> static void some_heads(arguments const& a, int head) {
+    state<Heads> now;
+    for (int h = 0; h < Heads; ++h)
+      now.maximum[h] = std::numeric_limits<T>::lowest(), now.sum[h] = batch(T(0));
+    T const* const q = a.q + std::int64_t(head) * a.head_size;
+    T* const y = a.y + head * a.value_stride;
+    std::fill_n(y, Heads * a.value_stride, T(0));
+    for (std::int64_t panel = a.first / panel_tokens; panel * panel_tokens < a.last; ++panel) {
+      if (!a.live.contain(panel)) continue;
+      const std::int64_t begin = panel * panel_tokens, at = panel % a.panels * a.stride;
+      const int first = int(std::max(a.first, begin) - begin);
+      const int last = int(std::min<std::int64_t>(a.last - begin, panel_tokens));
+      multiply<Heads>(q, a.head_size, a.keys + at, panel_tokens, a.head_size, a.scratch, panel_tokens,
+                      panel_tokens, false);
+      for (int h = 0; h < Heads; ++h)
+        softmax(a, head + h, panel, first, last, now.maximum[h], now.sum[h], y + h * a.value_stride,
+                a.scratch + h * panel_tokens);
+      multiply<Heads>(a.scratch + first, panel_tokens, a.values + at + first * a.value_stride, a.value_stride,
+                      last - first, y, a.value_stride, a.value_stride, true);
+    }
+    for (int h = 0; h < Heads; ++h) {
+      const T sum = simd::sum_lanes(now.sum[h]);
+      scale(y + h * a.value_stride, a.value_stride, sum == 0 ? T(0) : T(1) / sum);
+    }
+  }
+
+  static void scale(T* row, std::int64_t count, T factor) {
+    for (std::int64_t i = 0; i < count; i += lanes)
+      (batch::load_unaligned(row + i) * batch(factor)).store_unaligned(row + i);
+  }
+
+  /// Replaces the products of a query with 64 keys by e^(score - maximum so far), computed as powers of two;
+  /// 0 for the keys that are not seen, which are not even read as numbers. Scales the sums so far.
+  [[gnu::noinline]] static void softmax(arguments const& a, [[maybe_unused]] int head, std::int64_t panel,
+                                        int first, int last, T& maximum, batch& sum, T* y, T* scores) {
+    constexpr T log2e = std::numbers::log2e_v<T>;
+    [[maybe_unused]] T* const terms = a.scratch + heads_at_once * panel_tokens;
+    if constexpr (changes_scores<Score>)
+      for (int key = 0; key < panel_tokens; ++key)
+        terms[key] = T(a.score->term(a.head + head, a.query - panel * panel_tokens - key));
+    batch most(maximum);
+    for (int key = 0; key < panel_tokens; key += lanes) {
+      batch s = batch::load_unaligned(scores + key);
+      if constexpr (changes_scores<Score>)
+        s = (*a.score)(s * batch(a.scale), batch::load_unaligned(terms + key)) * batch(log2e);
+      else
+        s = s * batch(a.scale * log2e);
+      const batch number = simd::lane_numbers<T, Arch>() + batch(T(key));
+      s = select(number >= batch(T(first)) && number < batch(T(last)), s,
+                 batch(-std::numeric_limits<T>::infinity()));
+      s.store_unaligned(scores + key);
+      most = max(most, s);
+    }
+    const T raised = simd::largest_lane(most);
+    if (raised != maximum) {
+      alignas(64) T factor[unsigned(lanes)];
+      simd::exp2(batch(maximum - raised)).store_unaligned(factor);
+      sum = sum * batch(factor[0]);
+      scale(y, a.value_stride, factor[0]);
+      maximum = raised;
+    }
+    for (int key = 0; key < panel_tokens; key += lanes) {
+      const batch p = simd::exp2(batch::load_unaligned(scores + key) - batch(raised));
+      p.store_unaligned(scores + key);
+      sum = sum + p;
+    }
+  }
+
+  /// y (Rows, width) = or += a (Rows, count) · b (count, width).
+  template <int Rows>
+  static void multiply(T const* a, std::int64_t a_stride, E const* b, std::int64_t b_stride, int count, T* y,
+                       std::int64_t y_stride, std::int64_t width, bool adds) {
+    constexpr int registers =
+        Rows == 1 ? std::min(8, panel_tokens / lanes) : register_block<T, Arch>::registers;
+    std::int64_t column = 0;
+    for (; column + registers * lanes <= width; column += registers * lanes)
+      multiply_columns<Rows, registers>(a, a_stride, b + column, b_stride, count, y + column, y_stride, adds);
+    for (; column < width; column += lanes)
+      multiply_columns<Rows, 1>(a, a_stride, b + column, b_stride, count, y + column, y_stride, adds);
+  }
+  template <int Rows, int Registers>
+  [[gnu::noinline]] static void multiply_columns(T const* a, std::int64_t a_stride, E const* b,
+                                                 std::int64_t b_stride, int count, T* y,
+                                                 std::int64_t y_stride, bool adds) {
+    batch sums[unsigned(Rows)][unsigned(Registers)];
+    unroll<Rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+      unroll<Registers>([&](auto c) TESSERA_INLINE_LAMBDA {
+        sums[r][c] = adds ? batch::load_unaligned(y + r * y_stride + c * lanes) : batch(T(0));
+      });
+    });
+    for (int i = 0; i < count; ++i, b += b_stride) {
+      batch factor[unsigned(Registers)];
+      unroll<Registers>([&](auto c)
+                            TESSERA_INLINE_LAMBDA { factor[c] = simd::load_values<Arch>(b + c * lanes); });
+      unroll<Rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+        const batch left(a[r * a_stride + i]);
+        unroll<Registers>([&](auto c)
+                              TESSERA_INLINE_LAMBDA { sums[r][c] = fma(left, factor[c], sums[r][c]); });
+      });
+    }
+    unroll<Rows>([&](auto r) TESSERA_INLINE_LAMBDA {
+      unroll<Registers>(
+          [&](auto c) TESSERA_INLINE_LAMBDA { sums[r][c].store_unaligned(y + r * y_stride + c * lanes); });
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/embedding.hpp
 #ifndef TESSERA_SINGLE_KERNELS_EMBEDDING
 #define TESSERA_SINGLE_KERNELS_EMBEDDING
@@ -29281,8 +29543,11 @@ using any_gradient_observer = any_operand_observer<operands::dy, operands::x>;
 template <element T> using input_observer = operand_observer<T, operands::x>;
 using any_input_observer = any_operand_observer<operands::x>;
 
+template <element T> class token_cache;
+
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
-/// borrow from, and the keys of random choices.
+/// borrow from, the keys of random choices, and the cache of earlier tokens of the sequences, if they go on
+/// with some (see decoding).
 template <element T> struct pass {
   context& ctx;
   tessera::sequences const& sequences;
@@ -29292,6 +29557,7 @@ template <element T> struct pass {
   double loss_scale = 1;  // factor of the gradients: train::loss_scaling
   gradient_observer<T> weight_gradients = {};
   input_observer<T> layer_inputs = {};
+  token_cache<T>* cache = nullptr;
 
   std::int64_t tokens() const { return sequences.tokens(); }
   /// This pass without its observers.
@@ -29533,18 +29799,33 @@ enum class mask { bidirectional, causal };
 
 namespace tessera { inline namespace TESSERA_ISA {
 
-/// The keys that a query sees: the keys of its sequence that `order` allows, and of these, if there are
-/// patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head stores (Child et al.
-/// 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor computed.
+/// The keys that a query sees: the keys of its sequence that `order` allows, of these, if there is a window,
+/// only the keys at a distance below it (so `window` keys if causal: Beltagy et al. 2020, Jiang et al. 2023),
+/// and, if there are patterns, only the keys in blocks of 64 x 64 positions that the pattern of its head
+/// stores (Child et al. 2019, Beltagy et al. 2020, Zaheer et al. 2020). Other blocks are neither read nor
+/// computed.
 ///   blocks   a pattern for each head of queries, or one for all, held by reference; block (i, j) are the
 ///            queries from 64 i on of a sequence, and its keys from 64 j on. Sequences then begin at
 ///            multiples of 64 tokens
+///   window   0: none
 struct visible_keys {
   mask order;
   std::span<pattern const> blocks;
+  std::int64_t window;
 
-  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {})
-      : order(of_sequence), blocks(blocks_of_heads) {}
+  visible_keys(mask of_sequence, std::span<pattern const> blocks_of_heads TESSERA_LIFETIMEBOUND = {},
+               std::int64_t keys_of_window = 0)
+      : order(of_sequence), blocks(blocks_of_heads), window(keys_of_window) {}
+
+  /// The keys [first, last) among `count` keys of its sequence that a query sees by order and window.
+  struct bounds {
+    std::int64_t first, last;
+  };
+  bounds of_query(std::int64_t query, std::int64_t count) const {
+    bounds seen{0, order == mask::causal ? std::min(count, query + 1) : count};
+    if (window == 0) return seen;
+    return {std::max<std::int64_t>(0, query + 1 - window), std::min(seen.last, query + window)};
+  }
 };
 
 using kernels::learned_score_functor;
@@ -29554,7 +29835,8 @@ using kernels::score_functor;
 namespace eval {
 
 /// The keys that each lane of a panel of queries sees; lanes beyond the last token see none.
-inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std::int64_t panel) {
+inline kernels::lane_keys keys_of_panel(sequences const& layout, visible_keys const& seen,
+                                        std::int64_t panel) {
   kernels::lane_keys keys;
   std::int64_t token = panel * panel_tokens, sequence = layout.sequence_of(token);
   for (int lane = 0; lane < panel_tokens; ++lane, ++token) {
@@ -29563,8 +29845,9 @@ inline kernels::lane_keys keys_of_panel(sequences const& layout, mask seen, std:
       continue;
     }
     while (token >= layout.end(sequence)) ++sequence;
-    const std::int64_t begin = layout.begin(sequence), end = begin + layout.keys(sequence);
-    keys.set(lane, begin, seen == mask::causal ? std::min(end, token + 1) : end);
+    const std::int64_t begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    keys.set(lane, begin + visible.first, begin + visible.last);
   }
   return keys;
 }
@@ -29591,14 +29874,16 @@ inline std::int64_t most_panels_seen(sequences const& layout, std::int64_t first
 }
 
 /// The panels whose keys the queries of a panel may see.
-inline panel_range visited_panels(sequences const& layout, mask seen, std::int64_t panel) {
+inline panel_range visited_panels(sequences const& layout, visible_keys const& seen, std::int64_t panel) {
   const std::int64_t first = panel * panel_tokens;
   const std::int64_t last = std::min(first + panel_tokens, layout.tokens()) - 1;
-  const std::int64_t sequence = layout.sequence_of(last);
-  std::int64_t end = layout.begin(sequence) + layout.keys(sequence);
-  if (seen == mask::causal) end = std::min(end, last + 1);
-  const std::int64_t begin = layout.begin(layout.sequence_of(first)) / panel_tokens;
-  return {begin, std::max(begin, ceil_div<std::int64_t>(end, panel_tokens))};
+  const auto bounds_of = [&](std::int64_t token) {
+    const std::int64_t sequence = layout.sequence_of(token), begin = layout.begin(sequence);
+    const auto visible = seen.of_query(token - begin, layout.keys(sequence));
+    return visible_keys::bounds{begin + visible.first, begin + visible.last};
+  };
+  const std::int64_t begin = bounds_of(first).first / panel_tokens;
+  return {begin, std::max(begin, ceil_div<std::int64_t>(bounds_of(last).last, panel_tokens))};
 }
 
 /// The score functor of a statement without one.
@@ -29632,7 +29917,9 @@ template <class T, class Score = plain_scores> struct attention_shape {
       return 0;
   }
 
-  void check(const char* operation) const {
+  /// Throws shape_error.
+  ///   cached   whether keys stand in a cache, where each sequence has panels of its own
+  void check(const char* operation, bool cached = false) const {
     if (heads.queries < 1 || qkv->features() == 0 || qkv->features() % heads.all() != 0)
       throw shape_error(message("[", operation, "] qkv has ", qkv->features(), " features for ",
                                 heads.queries, " heads of queries and ", heads.keys,
@@ -29646,7 +29933,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
       throw shape_error(message("[", operation, "] qkv has ", qkv->tokens(), " tokens but the sequences ",
                                 layout->tokens()));
     if constexpr (requires { score->check(heads.queries); }) score->check(heads.queries);
-    if (!seen.blocks.empty()) check_blocks(operation);
+    if (!seen.blocks.empty()) check_blocks(operation, cached);
   }
   template <class E>
   void check(const char* operation, const char* name, panel_matrix<E> const& x, std::int64_t features) const {
@@ -29693,7 +29980,7 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
   /// Calls visit(range) for the panels of keys that a panel of queries visits, for one head.
   template <class Visit> void for_each_visited(int head, std::int64_t panel, Visit&& visit) const {
-    const panel_range keys = visited_panels(*layout, seen.order, panel);
+    const panel_range keys = visited_panels(*layout, seen, panel);
     if (seen.blocks.empty()) return visit(keys);
     const kernels::live_panels among = live(head, panel);
     for (std::int64_t p = keys.first; p < keys.last; ++p)
@@ -29715,22 +30002,23 @@ template <class T, class Score = plain_scores> struct attention_shape {
   }
 
  private:
-  TESSERA_COLD void check_blocks(const char* operation) const {
+  TESSERA_COLD void check_blocks(const char* operation, bool cached) const {
     if (seen.blocks.size() != 1 && std::ssize(seen.blocks) != heads.queries)
       throw shape_error(message("[", operation, "] ", seen.blocks.size(), " patterns of visible blocks for ",
                                 heads.queries, " heads of queries: give one for each, or one for all"));
     for (std::int64_t s = 0; s < layout->count(); ++s) {
-      if (layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
+      if (!cached && layout->begin(s) % panel_tokens != 0 && layout->length(s) > 0)
         throw shape_error(message("[", operation, "] sequence ", s, " begins at token ", layout->begin(s),
                                   ": with visible blocks sequences begin at multiples of ", panel_tokens));
-      const std::int64_t blocks = ceil_div<std::int64_t>(layout->length(s), panel_tokens);
+      const std::int64_t length = layout->start(s) + layout->length(s);
+      const std::int64_t blocks = ceil_div<std::int64_t>(length, panel_tokens);
       for (std::size_t head = 0; head < seen.blocks.size(); ++head) {
         pattern const& p = seen.blocks[head];
         if (p.block_rows() < blocks || p.block_cols() < blocks)
           throw shape_error(message("[", operation, "] the visible blocks of head ", head, " are a grid of ",
                                     p.block_rows(), " x ", p.block_cols(), ", but sequence ", s, " has ",
-                                    layout->length(s), " tokens, which take ", blocks, " x ", blocks,
-                                    " blocks of ", panel_tokens));
+                                    length, " tokens, which take ", blocks, " x ", blocks, " blocks of ",
+                                    panel_tokens));
       }
     }
   }
@@ -29771,7 +30059,7 @@ template <class T, engine By, class Score> struct attention_body {
 
   void compute(tile const& t) const noexcept {
     const std::int64_t head = t.index / y->panels(), panel = t.index % y->panels();
-    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+    const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
     // The next tile whose rows are not in use yet.
     const std::int64_t next = t.index + std::min(keys.panels(), most_panels_ahead);
     kernels::attention_panel<simd::native, T, By, Score>::run(
@@ -29888,7 +30176,7 @@ template <class T, engine By, class Score> struct attention_backward_body {
       complete_until(seen.first);
       for (; begun < seen.last; ++begun)
         for (auto const& part : sums) std::fill_n(part.of_panel(begun), size * panel_tokens, sum(0));
-      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen.order, panel);
+      const kernels::lane_keys keys = keys_of_panel(*shape.layout, shape.seen, panel);
       for (int head = heads.first; head < heads.last; ++head) {
         // Prefetches for the next head, unless that would evict rows that this head still needs.
         kernels::rows_ahead soon;
@@ -29989,7 +30277,8 @@ template <class T, class Score> struct TESSERA_STATEMENT attention_backward_stat
 ///                             than of queries: ((queries + 2 keys) d, tokens)
 ///   y (hidden, tokens)        zero where a query sees no key
 ///   log_sums (heads, tokens)  log Σ e^score of each query, for backward; -infinity where a query sees no key
-///   seen                      mask::causal or mask::bidirectional; with the blocks that each head sees
+///   seen                      mask::causal or mask::bidirectional; with a window, or the blocks that each
+///                             head sees
 ///   score                     changes the scores before the softmax
 /// Scores and sums are in the accumulator type. If the engine multiplies pairs of T, or is AMX, which takes
 /// heads of multiples of 32 features, probabilities, and in backward the gradients of scores, are rounded to
@@ -30062,6 +30351,7 @@ struct model_size {
   std::int64_t copied_bytes = 0;             // of copies of weights in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
+  std::int64_t cached_values = 0;            // for each token of a decoding: see token_cache
   std::int64_t saved_values = 0;             // for each token of a batch, saved from forward to backward
   std::int64_t element_bytes = 4;            // of a weight or an activation
   std::int64_t accumulator_bytes = 4;        // of a gradient, a moment or a master
@@ -30137,8 +30427,8 @@ struct model_size {
     for (auto number : {&model_size::parameters, &model_size::live_parameters, &model_size::stored_elements,
                         &model_size::stored_blocks, &model_size::copied_bytes})
       increase(this->*number, detail::product(one.*number, count));
-    for (auto number :
-         {&model_size::multiply_adds, &model_size::attention_multiply_adds, &model_size::saved_values})
+    for (auto number : {&model_size::multiply_adds, &model_size::attention_multiply_adds,
+                        &model_size::saved_values, &model_size::cached_values})
       increase(this->*number, detail::product(one.*number, count, times));
     lend_in_turn(one);
     return *this;
@@ -30177,6 +30467,10 @@ struct model_size {
     return detail::sum(detail::product(stored_elements, element_bytes), copied_bytes);
   }
   std::int64_t gradient_bytes() const { return detail::product(stored_elements, accumulator_bytes); }
+  /// Bytes of the keys and values of `tokens` tokens, in whole panels.
+  std::int64_t cache_bytes(std::int64_t tokens, std::int64_t bytes_of_number) const {
+    return detail::product(cached_values, round_up<std::int64_t>(tokens, panel_tokens), bytes_of_number);
+  }
   /// Bytes saved from forward to backward, and most bytes borrowed at once, for a batch of `tokens` tokens
   /// that all have targets.
   std::int64_t saved_bytes(std::int64_t tokens) const { return bytes(saved_values, tokens); }
@@ -30497,6 +30791,202 @@ void forward_by_value(Layer const& layer, panel_matrix<T> const& x, destination<
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/tensor/key_value_cache.hpp
+#ifndef TESSERA_SINGLE_TENSOR_KEY_VALUE_CACHE
+#define TESSERA_SINGLE_TENSOR_KEY_VALUE_CACHE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// How a cache stores the numbers of an activation: as they are, or rounded to bfloat16.
+enum class cached_as { same, bfloat16 };
+
+/// The keys and values of one attention for tokens that have passed it (Pope et al. 2022, §2.1), of as many
+/// sequences as it has slots. The positions of a sequence stand in panels of 64, of which a head has
+///   keys (head size, 64)     a lane of a register is a key: scores need no sum over lanes
+///   values (64, head size)   so do weighted sums of values
+/// feature by feature and token by token, without lanes that features share. A sequence longer than the slot
+/// overwrites its oldest panel.
+template <element Element> class key_value_cache {
+  static constexpr bool rounds = std::is_same_v<accumulator_t<Element>, float>;
+
+ public:
+  using value_type = Element;
+
+  key_value_cache() = default;
+  /// Zeros.
+  ///   tokens   positions of a slot, rounded up to whole panels
+  /// Throws option_error: of numbers below 1, or of doubles that should be rounded.
+  TESSERA_COLD key_value_cache(std::int64_t slots, int heads, int head_size, std::int64_t tokens,
+                               cached_as how = cached_as::same)
+      : slots_(slots),
+        panels_(ceil_div<std::int64_t>(tokens, panel_tokens)),
+        heads_(heads),
+        head_size_(head_size),
+        narrow_(how == cached_as::bfloat16 && !std::is_same_v<Element, bfloat16>) {
+    if (std::min({slots, std::int64_t(heads), std::int64_t(head_size), tokens}) < 1)
+      throw option_error(message("[key_value_cache] ", slots, " slots of ", tokens, " tokens for ", heads,
+                                 " heads of ", head_size, ": each must be at least 1"));
+    if (narrow_ && !rounds)
+      throw option_error(
+          "[key_value_cache] keys of double are not rounded to bfloat16: take cached_as::same");
+    bytes_ = aligned_array<std::byte>(
+        checked_multiply(checked_multiply(std::size_t(slots_ * heads_), std::size_t(panels_)),
+                         std::size_t(panel_stride()) * element_bytes()));
+  }
+
+  std::int64_t slots() const { return slots_; }
+  /// Positions of a slot.
+  std::int64_t tokens() const { return panels_ * panel_tokens; }
+  std::int64_t panels() const { return panels_; }
+  int heads() const { return heads_; }
+  int head_size() const { return head_size_; }
+  bool is_narrow() const { return narrow_; }
+  std::size_t element_bytes() const { return narrow_ ? sizeof(bfloat16) : sizeof(Element); }
+  std::byte const* data() const { return bytes_.data(); }
+  std::size_t size_bytes() const { return bytes_.size_bytes(); }
+
+  /// Elements from the values of a token to the next: whole registers.
+  int value_stride() const { return round_up(head_size_, granule); }
+  /// Elements from a panel of a head to the next.
+  std::int64_t panel_stride() const { return std::int64_t(head_size_ + value_stride()) * panel_tokens; }
+  /// Panel 0 of a head, as the elements that are stored: keys, and behind them values.
+  template <class Stored> Stored* keys(std::int64_t slot, int head) const {
+    const std::int64_t at = (slot * heads_ + head) * panels_ * panel_stride();
+    return reinterpret_cast<Stored*>(const_cast<std::byte*>(bytes_.data())) + at;
+  }
+  template <class Stored> Stored* values(std::int64_t slot, int head) const {
+    return keys<Stored>(slot, head) + head_size_ * panel_tokens;
+  }
+
+ private:
+  std::int64_t slots_ = 0, panels_ = 0;
+  int heads_ = 0, head_size_ = 0;
+  bool narrow_ = false;
+  aligned_array<std::byte> bytes_;
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
+// ---- tessera/nn/token_cache.hpp
+#ifndef TESSERA_SINGLE_NN_TOKEN_CACHE
+#define TESSERA_SINGLE_NN_TOKEN_CACHE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The keys and values of all attention layers of a model, for the sequences that it goes on with: see
+/// decoding. Layers find theirs by their order in a pass.
+template <element T> class token_cache {
+ public:
+  /// Room for `slots` sequences of `tokens` tokens, allocated as layers ask for it.
+  token_cache(std::int64_t slots, std::int64_t tokens, cached_as how = cached_as::same)
+      : count_(slots), tokens_(tokens), how_(how) {}
+
+  /// Begins a pass over tokens of some sequences.
+  ///   slots    of each sequence of the pass; must outlive it
+  ///   begins   whether all of them begin with it
+  void begin_pass(std::span<std::int32_t const> slots, bool begins) {
+    slots_ = slots;
+    begins_ = begins;
+    next_ = 0;
+  }
+  std::span<std::int32_t const> slots() const { return slots_; }
+  bool begins() const { return begins_; }
+
+  /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one.
+  ///   window   of the layer, which needs no more tokens; 0: none
+  key_value_cache<T>& next(int heads, int head_size, std::int64_t window) {
+    const std::int64_t tokens = window == 0 ? tokens_ : std::min(tokens_, window);
+    if (next_ == layers_.size()) layers_.emplace_back(count_, heads, head_size, tokens, how_);
+    key_value_cache<T>& its = layers_[next_++];
+    if (its.heads() != heads || its.head_size() != head_size)
+      throw shape_error(message("[token_cache] layer ", next_ - 1, " has ", heads, " heads of ", head_size,
+                                ", but had ", its.heads(), " of ", its.head_size(),
+                                " before: a cache is of one model"));
+    return its;
+  }
+  std::size_t size_bytes() const {
+    std::size_t all = 0;
+    for (auto const& layer : layers_) all += layer.size_bytes();
+    return all;
+  }
+
+ private:
+  std::int64_t count_, tokens_;
+  cached_as how_;
+  std::deque<key_value_cache<T>> layers_;  // which stay where they are
+  std::size_t next_ = 0;
+  std::span<std::int32_t const> slots_;
+  bool begins_ = true;
+};
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/statements/rotary_scaling.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_ROTARY_SCALING
+#define TESSERA_SINGLE_STATEMENTS_ROTARY_SCALING
+#include <cstdint>
+#include <numbers>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// Which frequencies of rotary positions are divided by a factor.
+///   none
+///   linear   all (Chen et al. 2023, eq. 4)
+///   llama3   frequencies of long wavelengths (Llama 3.1: Grattafiori et al. 2024), as in transformers
+enum class rotary_scaling_form { none, linear, llama3 };
+
+/// How rotary positions are changed after a training on short sequences, for longer ones.
+struct rotary_scaling {
+  rotary_scaling_form form = rotary_scaling_form::none;
+  double factor = 1;
+  // Of llama3: the frequency of a wavelength below trained / short_part stays, above trained / long_part it
+  // is divided.
+  double long_part = 1, short_part = 4;
+  std::int64_t trained = 8192;  // tokens of the sequences before
+
+  explicit operator bool() const { return form != rotary_scaling_form::none; }
+  bool operator==(rotary_scaling const&) const = default;
+
+  /// Throws option_error.
+  void check() const {
+    if (!*this) return;
+    if (!(factor >= 1))
+      throw option_error(
+          message("[rotary] the factor of scaled positions is ", factor, ": it is at least 1"));
+    if (form == rotary_scaling_form::linear) return;
+    if (!(long_part > 0 && short_part > long_part) || trained < 1)
+      throw option_error(message("[rotary] scaled positions with the parts ", long_part, " and ", short_part,
+                                 " of ", trained,
+                                 " tokens: 0 < long part < short part, and 1 token at least"));
+  }
+
+  /// A frequency (radians a position), scaled.
+  double scaled(double frequency) const {
+    if (!*this) return frequency;
+    const double divided = frequency / factor;
+    if (form == rotary_scaling_form::linear) return divided;
+    const double waves = double(trained) * frequency / (2 * std::numbers::pi);  // in the trained length
+    if (waves > short_part) return frequency;
+    if (waves < long_part) return divided;
+    const double smooth = (waves - long_part) / (short_part - long_part);
+    return (1 - smooth) * divided + smooth * frequency;
+  }
+};
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/tensor/densities.hpp
 #ifndef TESSERA_SINGLE_TENSOR_DENSITIES
 #define TESSERA_SINGLE_TENSOR_DENSITIES
@@ -30572,6 +31062,13 @@ enum class position_coding { learned, rotary, none };
 /// Whether the norms of a model normalise, or are left out: their value is then their input.
 enum class norm_layers { present, absent };
 
+/// The weight of the logits: the table of tokens (tied), or a matrix of its own.
+enum class output_weight { tied, own };
+
+/// Which biases attention has in a model without others: none, of queries, keys and values (Qwen2), or of the
+/// output, too.
+enum class attention_bias { none, inputs, all };
+
 /// How a block adds the result of a branch F to its input.
 ///   plain         x + F(x)
 ///   rezero        x + λ F(x), a number λ for each block, 0 at first (Bachlechner et al. 2020)
@@ -30598,13 +31095,18 @@ struct transformer_config {
   std::int64_t heads = 4;
   std::int64_t key_heads = 0;      // of keys and values, which groups of heads share; 0: one for each head
   std::int64_t context = 128;      // longest sequence
+  std::int64_t window = 0;         // keys that a query sees, the newest; 0: all (see visible_keys)
   std::int64_t vocabulary = 256;   // token ids are 0 … vocabulary - 1
   std::int64_t feed_forward = 4;   // inner features of an MLP ÷ hidden
+  std::int64_t mlp_features = 0;   // inner features of an MLP; 0: feed_forward times hidden
   std::int64_t segment_types = 0;  // number of segment embeddings of an encoder; 0: none
   bool next_sentence = false;      // an encoder predicts whether a segment follows another, too
   position_coding positions = position_coding::learned;
-  double rotary_base = 10000;  // longest wavelength of rotary positions ÷ 2 π
+  double rotary_base = 10000;   // longest wavelength of rotary positions ÷ 2 π
+  rotary_scaling scaling = {};  // of rotary positions
+  output_weight output = output_weight::tied;
   bias_term bias = bias_term::present;
+  attention_bias biases_of_attention = attention_bias::none;  // without the others
   double dropout = 0;
   double density = 1;  // stored blocks ÷ all blocks, in the weights of a transformer block
   density_distribution densities = density_distribution::uniform;  // over these weights
@@ -30625,8 +31127,10 @@ struct transformer_config {
     if (embedding != 0) at_least_one("embedding", embedding, most);
     at_least_one("heads", heads, most);
     at_least_one("context", context, most - 1);
+    if (window != 0) at_least_one("window", window, most - 1);
     at_least_one("vocabulary", vocabulary, most_ids);  // ids are compared as floats
     at_least_one("feed_forward", feed_forward, most);
+    if (mlp_features != 0) at_least_one("mlp_features", mlp_features, most);
     if (segment_types != 0) at_least_one("segment_types", segment_types, most_ids);
     if (hidden % heads != 0)
       throw option_error(message("[transformer] hidden is ", hidden, ", which ", heads,
@@ -30638,6 +31142,7 @@ struct transformer_config {
                                  heads * round_up<std::int64_t>(hidden / heads, 2)));
     if (!(rotary_base > 0))
       throw option_error(message("[transformer] rotary_base is ", rotary_base, ": it must be positive"));
+    scaling.check();
     if (!(dropout >= 0 && dropout < 1))
       throw option_error(message("[transformer] dropout is ", dropout, ": it must be in [0, 1)"));
     if (!(density > 0 && density <= 1))
@@ -30670,7 +31175,15 @@ struct transformer_config {
   std::int64_t heads_of_keys() const { return key_heads == 0 ? heads : key_heads; }
   /// Of queries, keys and values.
   std::int64_t qkv_features() const { return detail::product(heads + 2 * heads_of_keys(), hidden / heads); }
-  std::int64_t inner() const { return detail::product(feed_forward, hidden); }
+  std::int64_t inner() const {
+    return mlp_features != 0 ? mlp_features : detail::product(feed_forward, hidden);
+  }
+  bias_term qkv_bias() const {
+    return biases_of_attention == attention_bias::none ? bias : bias_term::present;
+  }
+  bias_term out_bias() const {
+    return biases_of_attention == attention_bias::all ? bias_term::present : bias;
+  }
 
  private:
   void check_start() const {
@@ -30691,6 +31204,259 @@ struct transformer_config {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/statements/cached_attention.hpp
+#ifndef TESSERA_SINGLE_STATEMENTS_CACHED_ATTENTION
+#define TESSERA_SINGLE_STATEMENTS_CACHED_ATTENTION
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA {
+namespace eval {
+
+/// The slots of a cache for the sequences of a batch.
+template <class T> struct cache_access {
+  key_value_cache<T>* cache;
+  std::span<std::int32_t const> slots;
+  bool attends;  // or keys and values are appended alone
+};
+
+/// Appends the keys and values of new tokens to a cache, and computes attention of each over its sequence. A
+/// tile is a sequence with one head of keys. E is the element that the cache stores.
+template <class T, class E, class Score> struct cached_attention_body {
+  using sum = accumulator_t<T>;
+  attention_shape<T, Score> shape;
+  cache_access<T> of;
+  panel_matrix<T>* y;
+  operand scratch;
+
+  static int padded_heads(attention_heads heads) {
+    return heads.group() == 1 ? 1 : round_up(heads.group(), kernels::heads_at_once);
+  }
+  static std::int64_t scratch_numbers(attention_shape<T, Score> const& shape,
+                                      key_value_cache<T> const& cache) {
+    return kernels::cached_attention_scratch +
+           padded_heads(shape.heads) * std::int64_t(shape.head_size() + cache.value_stride());
+  }
+
+  std::int64_t sequence_of(tile const& t) const { return t.index / shape.heads.keys; }
+  int key_head_of(tile const& t) const { return int(t.index % shape.heads.keys); }
+  std::int64_t slot_of(tile const& t) const { return of.slots[std::size_t(sequence_of(t))]; }
+  /// The first token whose keys are kept: of tokens that are appended together, the last ones.
+  std::int64_t first_kept(std::int64_t sequence) const {
+    sequences const& rows = *shape.layout;
+    return of.attends ? rows.begin(sequence)
+                      : std::max(rows.begin(sequence), rows.end(sequence) - of.cache->tokens());
+  }
+
+  void compute(tile const& t) const noexcept {
+    sequences const& rows = *shape.layout;
+    const std::int64_t s = sequence_of(t);
+    const int key_head = key_head_of(t), group = shape.heads.group(), size = shape.head_size();
+    const std::int64_t value_stride = of.cache->value_stride();
+    E* const keys = of.cache->template keys<E>(slot_of(t), key_head);
+    E* const values = of.cache->template values<E>(slot_of(t), key_head);
+    sum* const room = t.address<sum>(scratch);
+    sum* const q = room + kernels::cached_attention_scratch;
+    sum* const result = q + std::int64_t(padded_heads(shape.heads)) * size;
+    const int head = key_head * group;
+    for (std::int64_t token = first_kept(s); token < rows.end(s); ++token) {
+      const std::int64_t position = rows.start(s) + token - rows.begin(s);
+      append(keys, values, token, position, shape.rows_of(head));
+      if (!of.attends) continue;
+      T const* const panel = shape.qkv->panel(token / panel_tokens) + shape.rows_of(head)[0] * panel_tokens;
+      for (int i = 0; i < group * size; ++i) q[i] = sum(panel[place_in_panel<T>(i, token % panel_tokens)]);
+      for (int i = group * size; i < padded_heads(shape.heads) * size; ++i) q[i] = 0;
+      for (int h = 0; h < group; h += shape.seen.blocks.size() > 1 ? 1 : group)
+        attend(q, keys, values, result, head, h, position, room);
+      T* const to = y->panel(token / panel_tokens) + std::int64_t(head) * size * panel_tokens;
+      for (int h = 0; h < group; ++h)
+        for (int f = 0; f < size; ++f)
+          to[place_in_panel<T>(std::int64_t(h) * size + f, token % panel_tokens)] =
+              T(result[h * value_stride + f]);
+    }
+  }
+
+  void describe(tile const& t, task_description& d) const {
+    sequences const& rows = *shape.layout;
+    const std::int64_t s = sequence_of(t), size = shape.head_size();
+    if (rows.length(s) == 0) return;
+    const int key_head = key_head_of(t), group = shape.heads.group();
+    const auto first = shape.rows_of(std::int64_t(key_head) * group);
+    const auto touch = [&](std::vector<touched_bytes>& list, auto const& x, std::int64_t feature,
+                           std::int64_t features, std::int64_t from) {
+      for (std::int64_t token = from; token < rows.end(s); ++token)
+        list.push_back(one_token(x, feature, features, token));
+    };
+    touch(d.reads, *shape.qkv, first[1], size, first_kept(s));
+    touch(d.reads, *shape.qkv, first[2], size, first_kept(s));
+    // Panels of the slot: of the new tokens, and of the keys that are seen.
+    const std::int64_t begin = rows.start(s), end = begin + rows.length(s);
+    const std::int64_t kept = begin + first_kept(s) - rows.begin(s);
+    touch_cache(d.writes, t, kept, end);
+    if (!of.attends) return;
+    touch(d.reads, *shape.qkv, first[0], group * size, rows.begin(s));
+    touch(d.writes, *y, first[0], group * size, rows.begin(s));
+    touch_cache(d.reads, t, shape.seen.of_query(begin, end).first, end);
+    for (std::int64_t query = begin; query < end; ++query) {
+      const auto seen = shape.seen.of_query(query, query + 1);
+      d.multiplies += 2 * (seen.last - seen.first) * group * size;
+    }
+  }
+
+ private:
+  /// `heads` rows of q from row `h` on: all of a group, or one where each sees blocks of its own.
+  void attend(sum const* q, E const* keys, E const* values, sum* result, int head, int h,
+              std::int64_t position, sum* room) const noexcept {
+    const bool alone = shape.seen.blocks.size() > 1;
+    const auto seen = shape.seen.of_query(position, position + 1);
+    kernels::live_panels live;
+    if (!shape.seen.blocks.empty()) {
+      const auto row = shape.seen.blocks[alone ? std::size_t(head + h) : 0].row(int(position / panel_tokens));
+      live = {false, row.data(), int(row.size()), 0};
+    }
+    const std::int64_t size = shape.head_size();
+    kernels::cached_attention<simd::native, E, Score>::run(
+        {q + h * size, alone ? 1 : shape.heads.group(), keys, values, of.cache->panels(),
+         of.cache->panel_stride(), of.cache->value_stride(), seen.first, seen.last, int(size),
+         sum(1 / std::sqrt(double(size))), result + h * of.cache->value_stride(), room, shape.score, head + h,
+         position, live});
+  }
+  void append(E* keys, E* values, std::int64_t token, std::int64_t position,
+              std::array<std::int64_t, 3> rows) const noexcept {
+    const std::int64_t at = position / panel_tokens % of.cache->panels() * of.cache->panel_stride();
+    const int size = shape.head_size(), lane = int(position % panel_tokens);
+    T const* const panel = shape.qkv->panel(token / panel_tokens);
+    const auto number = [&](std::int64_t row) {
+      return E(sum(panel[place_in_panel<T>(row, token % panel_tokens)]));
+    };
+    for (int f = 0; f < size; ++f) {
+      keys[at + f * panel_tokens + lane] = number(rows[1] + f);
+      values[at + lane * of.cache->value_stride() + f] = number(rows[2] + f);
+    }
+  }
+  template <class Panels>
+  static touched_bytes one_token(Panels const& x, std::int64_t feature, std::int64_t features,
+                                 std::int64_t token) {
+    constexpr int group = element_traits<T>::features_a_lane;
+    auto bytes =
+        part_of_panel<T>(memory::user, reinterpret_cast<std::uintptr_t>(x.panel(token / panel_tokens)),
+                         feature, feature + features, 1);
+    bytes.at += std::uintptr_t(token % panel_tokens * group) * sizeof(T);
+    return bytes;
+  }
+  /// Positions [from, to) of the tile's head: of keys a lane of each feature, of values a row.
+  void touch_cache(std::vector<touched_bytes>& list, tile const& t, std::int64_t from,
+                   std::int64_t to) const {
+    const auto at = [](E const* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    constexpr auto bytes = std::int64_t(sizeof(E));
+    for (std::int64_t panel = from / panel_tokens; panel * panel_tokens < to; ++panel) {
+      const std::int64_t begin = panel * panel_tokens, first = std::max(from, begin) - begin;
+      const std::int64_t count = std::min<std::int64_t>(to - begin, panel_tokens) - first;
+      const std::int64_t offset = panel % of.cache->panels() * of.cache->panel_stride();
+      E const* const keys = of.cache->template keys<E>(slot_of(t), key_head_of(t)) + offset + first;
+      E const* const values = of.cache->template values<E>(slot_of(t), key_head_of(t)) + offset +
+                              first * of.cache->value_stride();
+      list.push_back({memory::user, at(keys), count * bytes, of.cache->head_size(), panel_tokens * bytes});
+      list.push_back(
+          {memory::user, at(values), of.cache->head_size() * bytes, count, of.cache->value_stride() * bytes});
+    }
+  }
+};
+
+template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statement {
+  using statement_tag = void;
+  attention_shape<T, Score> shape;
+  cache_access<T> of;
+  panel_matrix<T>* y;  // null if keys and values are appended alone
+
+  /// Throws shape_error.
+  void check() const {
+    shape.check("cached_attention", true);
+    if (of.attends) shape.check("cached_attention", "y", *y, shape.hidden());
+    check_cache();
+  }
+
+  void lower(plan& p) const {
+    check();
+    step_draft s("cached attention", cut::lines);
+    s.tiles = int(shape.layout->count() * shape.heads.keys);
+    s.writes(all_of(*of.cache));
+    if (of.attends) s.writes(all_of(*y));
+    s.reads(all_of(*shape.qkv));
+    const auto add = [&]<class E>(std::type_identity<E>) {
+      using body = cached_attention_body<T, E, Score>;
+      const auto bytes = std::size_t(body::scratch_numbers(shape, *of.cache)) * sizeof(accumulator_t<T>);
+      p.add(s, body{shape, of, y, p.worker_memory(bytes)});
+    };
+    if constexpr (std::is_same_v<accumulator_t<T>, float> && !std::is_same_v<T, bfloat16>)
+      if (of.cache->is_narrow()) return add(std::type_identity<bfloat16>());
+    add(std::type_identity<T>());
+  }
+
+ private:
+  TESSERA_COLD void check_cache() const {
+    sequences const& rows = *shape.layout;
+    key_value_cache<T> const& cache = *of.cache;
+    if (shape.seen.order != mask::causal)
+      throw shape_error("[cached_attention] tokens that see later ones cannot be appended: mask::causal");
+    if (cache.heads() != shape.heads.keys || cache.head_size() != shape.head_size())
+      throw shape_error(message("[cached_attention] the cache is for ", cache.heads(), " heads of ",
+                                cache.head_size(), ", the keys are ", shape.heads.keys, " of ",
+                                shape.head_size()));
+    if (std::ssize(of.slots) != rows.count())
+      throw shape_error(message("[cached_attention] ", of.slots.size(), " slots for ", rows.count(),
+                                " sequences: give one for each"));
+    for (std::int64_t i = 0; i < rows.count(); ++i) {
+      const std::int32_t slot = of.slots[std::size_t(i)];
+      if (slot < 0 || slot >= cache.slots())
+        throw shape_error(message("[cached_attention] slot ", slot, " of ", cache.slots()));
+      if (std::ranges::count(of.slots, slot) > 1)
+        throw shape_error(message("[cached_attention] slot ", slot, " is given twice"));
+      const std::int64_t length = rows.start(i) + rows.length(i), window = shape.seen.window;
+      if ((window == 0 ? length : std::min(length, window)) > cache.tokens())
+        throw shape_error(message("[cached_attention] sequence ", i, " has ", length,
+                                  " tokens, and queries see ", window == 0 ? message("all") : message(window),
+                                  ", but the cache has ", cache.tokens()));
+    }
+  }
+};
+
+}  // namespace eval
+
+/// Appends the keys and values of the tokens of qkv to a cache, and computes y as `attention` does over all
+/// tokens of each sequence: tokens before layout.start(i) stand in slot slots[i] of the cache. In float and
+/// double it is that value, in other elements probabilities are not rounded; a cache that rounds does so to
+/// keys and values.
+///   qkv, y, heads, score   as in `attention`
+///   seen                   mask::causal; with a window, or blocks of positions
+/// Throws shape_error. All arguments are held by reference until run.
+template <element T, score_functor Score = plain_scores>
+auto cached_attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads,
+                      visible_keys seen, key_value_cache<T>& cache, std::span<std::int32_t const> slots,
+                      panel_matrix<T>& y, Score const& score = eval::scores_as_they_are) {
+  const eval::cached_attention_statement<T, Score> statement{
+      {&qkv, &layout, heads, seen, &score}, {&cache, slots, true}, &y};
+  statement.check();
+  return statement;
+}
+
+/// Appends alone: for the first tokens of sequences, of which `attention` needs no cache.
+template <element T>
+auto cache_keys(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
+                key_value_cache<T>& cache, std::span<std::int32_t const> slots) {
+  const eval::cached_attention_statement<T, plain_scores> statement{
+      {&qkv, &layout, heads, seen, &eval::scores_as_they_are}, {&cache, slots, false}, nullptr};
+  statement.check();
+  return statement;
+}
+
+}}  // namespace tessera::TESSERA_ISA
+#endif
+
 // ---- tessera/statements/rotary.hpp
 #ifndef TESSERA_SINGLE_STATEMENTS_ROTARY
 #define TESSERA_SINGLE_STATEMENTS_ROTARY
@@ -30704,24 +31470,26 @@ struct transformer_config {
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// The cosines and sines of rotary positions (RoFormer: Su et al. 2021, eq. 15): at position p, features 2 i
-/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d). Immutable and shared, as patterns
-/// are.
+/// and 2 i + 1 of a head of d are rotated by the angle p base^(-2 i / d), whose frequencies may be scaled.
+/// Immutable and shared, as patterns are.
 template <element T> class rotary_positions {
  public:
   /// No positions: nothing is rotated.
   rotary_positions() = default;
   /// A table for the positions 0 … count - 1. Throws option_error.
-  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000) {
+  TESSERA_COLD rotary_positions(int head_size, std::int64_t count, double base = 10000,
+                                rotary_scaling const& scaling = {}) {
     if (head_size < 2 || head_size % 2 != 0)
       throw option_error(message("[rotary] a head has ", head_size,
                                  " features, of which pairs are rotated: make ", "it ",
                                  std::max(2, head_size + 1)));
     if (count < 1) throw option_error(message("[rotary] ", count, " positions: there must be at least one"));
     if (!(base > 0)) throw option_error(message("[rotary] the base is ", base, ": it must be positive"));
-    table of{head_size, count, base, {}, {}};
+    scaling.check();
+    table of{head_size, count, base, scaling, {}, {}};
     for (int i = 0; i < head_size; i += 2)
       for (std::int64_t p = 0; p < count; ++p) {
-        const double angle = double(p) * std::pow(base, -double(i) / head_size);
+        const double angle = double(p) * scaling.scaled(std::pow(base, -double(i) / head_size));
         of.cosines.push_back(T(std::cos(angle)));
         of.sines.push_back(T(std::sin(angle)));
       }
@@ -30733,6 +31501,7 @@ template <element T> class rotary_positions {
   std::int64_t count() const { return table_ ? table_->count : 0; }
   /// The base, or 0 without positions.
   double base() const { return table_ ? table_->base : 0; }
+  rotary_scaling scaling() const { return table_ ? table_->scaling : rotary_scaling(); }
   /// For features 2 pair and 2 pair + 1: (count).
   T const* cosines(int pair) const { return table_->cosines.data() + pair * table_->count; }
   T const* sines(int pair) const { return table_->sines.data() + pair * table_->count; }
@@ -30742,6 +31511,7 @@ template <element T> class rotary_positions {
     int head_size;
     std::int64_t count;
     double base;
+    rotary_scaling scaling;
     std::vector<T> cosines, sines;  // (head_size / 2, count)
   };
   std::shared_ptr<table const> table_;
@@ -30792,7 +31562,7 @@ template <class T> struct rotary_body {
     std::int64_t sequence = layout->sequence_of(token);
     for (int lane = 0; lane < live; ++sequence) {
       const int count = int(std::min<std::int64_t>(live - lane, layout->end(sequence) - token));
-      if (count > 0) visit(lane, count, token - layout->begin(sequence));
+      if (count > 0) visit(lane, count, layout->start(sequence) + token - layout->begin(sequence));
       lane += count;
       token += count;
     }
@@ -30819,9 +31589,9 @@ template <class T> struct TESSERA_STATEMENT rotary_statement {
       throw shape_error(
           message("[rotary] qkv has ", qkv->tokens(), " tokens but the sequences ", layout->tokens()));
     for (std::int64_t s = 0; s < layout->count(); ++s)
-      if (layout->length(s) > positions->count())
-        throw shape_error(message("[rotary] sequence ", s, " has ", layout->length(s),
-                                  " tokens but there are ", positions->count(), " positions"));
+      if (const std::int64_t length = layout->start(s) + layout->length(s); length > positions->count())
+        throw shape_error(message("[rotary] sequence ", s, " has ", length, " tokens but there are ",
+                                  positions->count(), " positions"));
   }
 
   void lower(plan& p) const {
@@ -30871,6 +31641,7 @@ auto rotary_backward(panel_matrix<T>& dqkv, sequences const& layout, attention_h
 #ifndef TESSERA_SINGLE_NN_ATTENTION
 #define TESSERA_SINGLE_NN_ATTENTION
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -30883,9 +31654,10 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///           kind of gradients.
 ///   Linear   of W₁ and W₂: linear, or another linear_like layer, such as float8_linear
 /// A token sees the tokens of its own sequence except padding, and if causal, no later ones; if there are
-/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks (visible_keys).
-/// A checkpoint does not hold them, but compares them: to read one of other blocks, set them afterwards.
-/// Rotary positions, if any, rotate Q and K.
+/// `blocks`, one pattern for each head of queries or one for all, only tokens in these blocks, and if there
+/// is a `window`, only tokens at a distance below it (visible_keys). A checkpoint does not hold the blocks,
+/// but compares them: to read one of other blocks, set them afterwards. Rotary positions, if any, rotate Q
+/// and K. In a pass with a token_cache it sees the tokens there, too.
 template <element T, class Block, score_functor Score = plain_scores, class Linear = linear<T, Block>>
 struct multi_head_attention {
   static_assert((require_linear_like<Linear, T>(), true));
@@ -30896,6 +31668,7 @@ struct multi_head_attention {
   Score score = {};
   rotary_positions<accumulator_t<T>> positions = {};
   std::vector<pattern> blocks = {};
+  std::int64_t window = 0;
 
   struct saved {
     panel_matrix<T> qkv, mixed;  // mixed (features, tokens): the results of all heads
@@ -30922,8 +31695,16 @@ struct multi_head_attention {
     each.setting("score", first.score, others.score...);
     if constexpr (detail::has_parts<Score>) each("score", first.score, others.score...);
     each.setting("rotary_base", first.positions.base());
+    if (const rotary_scaling scaling = first.positions.scaling()) {
+      each.setting("rotary_scaling", scaling.form);
+      each.setting("rotary_factor", scaling.factor);
+      each.setting("rotary_long_part", scaling.long_part);
+      each.setting("rotary_short_part", scaling.short_part);
+      each.setting("rotary_trained", scaling.trained);
+    }
     each.hyperparameter(first.positions, others.positions...);
     each.setting("visible_blocks", first.blocks, others.blocks...);
+    if (first.window != 0) each.setting("window", first.window, others.window...);  // older files have none
   }
   static model_size size(transformer_config const& of) {
     const std::int64_t features = of.hidden, qkv = of.qkv_features(), head = features / of.heads;
@@ -30931,28 +31712,31 @@ struct multi_head_attention {
       throw option_error(message("[transformer] heads have ", head, " features, of which ", shared,
                                  " share a lane: make hidden ",
                                  of.heads * round_up<std::int64_t>(head, shared)));
-    model_size size = model_size::of<T>()
-                          .part(Linear::size(qkv, features, of.density_of(qkv, features), of.bias))
-                          .part(Linear::size(features, features, of.density_of(features, features), of.bias))
-                          .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
-                          .lends(features)  // the gradients of mixed and qkv
-                          .lends(qkv);
+    model_size size =
+        model_size::of<T>()
+            .part(Linear::size(qkv, features, of.density_of(qkv, features), of.qkv_bias()))
+            .part(Linear::size(features, features, of.density_of(features, features), of.out_bias()))
+            .keeps(saved{{qkv, 0}, {features, 0}, {of.heads, 0}, {}, {}})
+            .lends(features)  // the gradients of mixed and qkv
+            .lends(qkv);
     size.attention_multiply_adds = detail::product(2, features);
+    size.cached_values = detail::product(of.heads_of_keys(), head + round_up<std::int64_t>(head, granule));
     return size;
   }
   /// Zeros on random patterns, by the name of this part in the model.
   static multi_head_attention random(transformer_config const& of, mask seen, std::uint64_t seed,
                                      parameter_name const& name) {
     multi_head_attention made{
-        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden), of.bias,
-                       seed, name.child("qkv")),
-        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.bias, seed,
+        Linear::random(of.qkv_features(), of.hidden, of.density_of(of.qkv_features(), of.hidden),
+                       of.qkv_bias(), seed, name.child("qkv")),
+        Linear::random(of.hidden, of.hidden, of.density_of(of.hidden, of.hidden), of.out_bias(), seed,
                        name.child("out")),
         {int(of.heads), int(of.heads_of_keys())},
         seen,
         score_of(int(of.heads), seen)};
     if (of.positions == position_coding::rotary)
-      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base};
+      made.positions = {int(of.hidden / of.heads), of.context, of.rotary_base, of.scaling};
+    made.window = of.window;
     return made;
   }
   std::int64_t outputs(std::int64_t) const { return out.outputs(out.inputs()); }
@@ -30971,7 +31755,7 @@ struct multi_head_attention {
   template <class X> auto prepare_heads(X const& x, saved& s, pass<T> const& p) const {
     return statements(qkv.prepare(x, s.of_qkv, p), s.qkv = qkv.value(x, s.of_qkv),
                       when(bool(positions), [&] { return rotary(s.qkv, p.sequences, heads, positions); }),
-                      attention(s.qkv, p.sequences, heads, {seen, blocks}, s.mixed, s.log_sums, score));
+                      attend(s, p));
   }
   template <class X> auto value(X const&, saved const& s) const { return out.value(s.mixed, s.of_out); }
 
@@ -30996,6 +31780,22 @@ struct multi_head_attention {
                          destination<T> dx, gradients& g, pass<T> const& p) const;
 
  private:
+  visible_keys visible() const { return {seen, blocks, window}; }
+  /// s.mixed of s.qkv: of sequences that begin with this pass, or go on with the tokens of its cache.
+  auto attend(saved& s, pass<T> const& p) const {
+    key_value_cache<T>* const cache =
+        p.cache ? &p.cache->next(heads.keys, int(s.qkv.features() / heads.all()), window) : nullptr;
+    const std::span<std::int32_t const> slots = p.cache ? p.cache->slots() : std::span<std::int32_t const>();
+    const bool begins = !p.cache || p.cache->begins();
+    return statements(
+        when(begins,
+             [&] { return attention(s.qkv, p.sequences, heads, visible(), s.mixed, s.log_sums, score); }),
+        when(cache && begins,
+             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slots); }),
+        when(!begins, [&] {
+          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slots, s.mixed, score);
+        }));
+  }
   static Score score_of(int heads, mask seen) {
     if constexpr (std::is_aggregate_v<Score>)  // heads would be taken for its first member
       return {};
@@ -31030,7 +31830,7 @@ void multi_head_attention<T, Block, Score, Linear>::backward_of_heads(panel_matr
   if constexpr (learned_score_functor<Score>)
     if (is_wanted(g.score.table)) dscore = &g.score.table;
   run(p.ctx,
-      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, {seen, blocks}, *dqkv, score,
+      attention_backward(s.qkv, s.mixed, s.log_sums, dmixed, p.sequences, heads, visible(), *dqkv, score,
                          dscore),
       when(bool(positions), [&] { return rotary_backward(*dqkv, p.sequences, heads, positions); }));
   qkv.backward(x, s.of_qkv, *dqkv, dx, g.qkv, p);
@@ -31191,6 +31991,7 @@ void mlp<T, Block, Op, Linear>::backward(panel_matrix<T> const& x, saved const& 
 ///   x, y (features, tokens)   W₀, W₁ (hidden, features)   W₂ (features, hidden)
 template <element T, class Block, class Op = ops::silu, class Linear = linear<T, Block>> struct gated_mlp {
   static_assert((require_linear_like<Linear, T>(), true));
+  using activation = Op;
 
   Linear gate, up, down;
 
@@ -31402,6 +32203,7 @@ template <element T> struct rms_norm {
     if (first.is_absent()) return each.setting("absent", true);
     each("weight", first.weight, others.weight...);
     each.setting("epsilon", first.epsilon, others.epsilon...);
+    each.setting("centred", false);  // a layer_norm without bias has the same tensors
   }
   static model_size size(std::int64_t features, bias_term = bias_term::absent,
                          norm_layers present = norm_layers::present) {
@@ -31621,6 +32423,17 @@ template <class Norm> model_size norm_size(transformer_config const& of) {
     return Norm::size(of.hidden, of.bias);
 }
 
+/// The type of a norm behind the last layer: that of the layer, or of the layer in it; if it names none,
+/// layer_norm.
+template <element T, class Layer> constexpr auto norm_behind() {
+  if constexpr (requires { typename Layer::norm; })
+    return std::type_identity<typename Layer::norm>();
+  else if constexpr (requires { &Layer::layer; })
+    return norm_behind<T, decltype(Layer::layer)>();
+  else
+    return std::type_identity<layer_norm<T>>();
+}
+
 /// The numbers of λ of the result of attention, number 0, or of an MLP, number 1: none, one, or one for each
 /// feature.
 inline std::int64_t scale_numbers(transformer_config const& of, int branch) {
@@ -31662,6 +32475,7 @@ template <element T, class Block, norm_order Order = norm_order::pre, class Norm
           class Mlp = mlp<T, Block>, class Attention = multi_head_attention<T, Block>>
 struct transformer_block {
   using value_type = T;
+  using norm = Norm;
   static constexpr norm_order order = Order;
   static constexpr bool is_pre = Order == norm_order::pre;
 
@@ -31887,6 +32701,12 @@ using transformer_block_of =
     transformer_block<T, Block, Order, layer_norm<T>, mlp<T, Block, ops::gelu_polynomial, Linear>,
                       multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
 
+/// One with RMS norms and a gated MLP, as LLaMA has it.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using gated_block_of = transformer_block<T, Block, Order, rms_norm<T>, gated_mlp<T, Block, ops::silu, Linear>,
+                                         multi_head_attention<T, Block, kernels::plain_scores, Linear>>;
+
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
@@ -32003,6 +32823,13 @@ template <class Linear, norm_order Order = norm_order::pre, class T = typename L
           class Block = typename Linear::block>
 using adapted_block_of =
     transformer_block<T, Block, Order, layer_norm<T>, adapter<T, mlp<T, Block, ops::gelu_polynomial, Linear>>,
+                      adapter<T, multi_head_attention<T, Block, kernels::plain_scores, Linear>>>;
+
+/// A gated_block_of, as LLaMA has it, with these.
+template <class Linear, norm_order Order = norm_order::pre, class T = typename Linear::value_type,
+          class Block = typename Linear::block>
+using adapted_gated_block_of =
+    transformer_block<T, Block, Order, rms_norm<T>, adapter<T, gated_mlp<T, Block, ops::silu, Linear>>,
                       adapter<T, multi_head_attention<T, Block, kernels::plain_scores, Linear>>>;
 
 /// Gives all layers of an nn::gpt, nn::encoder or nn::sequence_classifier new adapters, two each. Throws
@@ -32994,6 +33821,591 @@ template <element T> struct cross_entropy {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/recurrent.hpp
+#ifndef TESSERA_SINGLE_NN_RECURRENT
+#define TESSERA_SINGLE_NN_RECURRENT
+#include <cstdint>
+#include <vector>
+
+// Recurrent layers. A batch is time steps one after the other: a time step is a sequence of the pass, whose
+// keys are one token of each series that still goes on; it begins at a panel, and the rest of its panels is
+// padding. So gates of all steps come from x in one product, and the gradients of both weights are one
+// sampled product each.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// The sequences of a pass over `steps` time steps of `series` series, side by side. Series i, step t is
+/// token i + t · (series, rounded up to 64).
+inline sequences time_steps(std::int64_t steps, std::int64_t series) {
+  const auto count = std::size_t(steps < 0 ? 0 : steps);
+  return sequences::from_lengths(
+      std::vector<std::int64_t>(count, round_up<std::int64_t>(series, panel_tokens)),
+      std::vector<std::int64_t>(count, series));
+}
+/// Series of different lengths: series_at[t] of them still go on at step t, the first ones of the step
+/// before.
+inline sequences time_steps(std::vector<std::int64_t> series_at) {
+  const std::int64_t most = series_at.empty() ? 0 : series_at[0];
+  for (std::size_t t = 1; t < series_at.size(); ++t)
+    if (series_at[t] > series_at[t - 1])
+      throw shape_error(message("[time_steps] ", series_at[t], " series at step ", t, " after ",
+                                series_at[t - 1], ": a series that has ended cannot go on"));
+  const std::vector<std::int64_t> lengths(series_at.size(), round_up<std::int64_t>(most, panel_tokens));
+  return sequences::from_lengths(lengths, std::move(series_at));
+}
+
+namespace detail {
+
+/// The time steps of a pass.
+class time_axis {
+ public:
+  /// Throws shape_error unless all steps have one length, a multiple of 64.
+  TESSERA_COLD explicit time_axis(sequences const& of) : of_(of) {
+    for (std::int64_t t = 0; t < steps(); ++t)
+      if (of.length(t) % panel_tokens != 0 || of.length(t) != of.length(0))
+        throw shape_error(message("[recurrent] time step ", t, " has ", of.length(t),
+                                  " tokens: all must have one number of tokens, a multiple of ", panel_tokens,
+                                  ": make the sequences of the pass with nn::time_steps"));
+  }
+  std::int64_t steps() const { return of_.count(); }
+  std::int64_t step_tokens() const { return steps() == 0 ? 0 : of_.length(0); }
+  /// The live tokens of step t of an activation over all steps.
+  template <class Panels> auto at(Panels& x, std::int64_t t) const {
+    return slice_tokens(x, of_.begin(t), of_.begin(t) + of_.keys(t));
+  }
+  /// As many tokens of step `from`, or of an activation of one step.
+  template <class Panels> auto at(Panels& x, std::int64_t from, std::int64_t t) const {
+    return slice_tokens(x, of_.begin(from), of_.begin(from) + of_.keys(t));
+  }
+
+ private:
+  sequences const& of_;
+};
+
+/// Gate i of the rows of gates.
+template <class Gates> auto gate(Gates&& gates, std::int64_t i, std::int64_t hidden) {
+  return slice_features(gates, i * hidden, (i + 1) * hidden);
+}
+
+/// Makes a state that was never set, or of another size, one of zeros.
+template <element T> void fit_state(panel_matrix<T>& state, std::int64_t hidden, std::int64_t tokens) {
+  if (state.features() != hidden || state.tokens() != tokens) state = panel_matrix<T>(hidden, tokens);
+}
+
+/// previous(t) = hidden(t - 1), and at step 0 the state before it.
+template <element T>
+void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial, panel_matrix<T>& previous,
+                   pass<T> const& p) {
+  const std::int64_t step = initial.tokens(), all = hidden.tokens();
+  if (all == 0) return;
+  run(p.ctx, slice_tokens(previous, 0, step) = initial,
+      slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
+}
+
+/// The inputs of both weights of a cell: x, and the hidden states before.
+template <class Cell, element T>
+void show_cell_inputs(Cell const& cell, panel_matrix<T> const& x, typename Cell::saved const& s,
+                      pass<T> const& p) {
+  const auto previous = p.borrow(cell.hidden(), x.tokens());
+  shift_in_time(s.hidden, s.initial, *previous, p);
+  nn::show_inputs(cell.input, x, {}, p);
+  nn::show_inputs(cell.recurrent, *previous, {}, p);
+}
+
+/// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
+template <class Cell>
+Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+  const auto matrix = [&](char const* part) {
+    return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
+                                         name.child(part));
+  };
+  return {matrix("input"), matrix("recurrent")};
+}
+template <class T, class Cell> model_size cell_size(std::int64_t hidden, double density) {
+  const std::int64_t gates = Cell::gate_count * hidden;
+  return model_size::of<T>()
+      .part(decltype(Cell::input)::size(gates, hidden, density, bias_term::present), 2)
+      .keeps(Cell::unfilled(hidden))
+      .lends(gates, 2)
+      .lends(hidden, 2);
+}
+
+}  // namespace detail
+
+/// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
+///   r = σ(W_r x + b_r + U_r h + c_r)   z = σ(W_z x + b_z + U_z h + c_z)
+///   n = tanh(W_n x + b_n + r ∘ (U_n h + c_n))   h ← n + z ∘ (h - n)
+///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens): h
+/// The sequences of the pass are time steps. Gradients do not reach the state before the first step: a long
+/// series is learned in pieces, each of which begins with the state that `carry` took over from the last
+/// (truncated back-propagation through time).
+template <element T, class Block> struct gru {
+  static constexpr int gate_count = 3;
+  linear<T, Block> input, recurrent;
+
+  struct saved {
+    panel_matrix<T> initial;  // state before the first step (hidden, tokens of a step); zeros if not set
+    panel_matrix<T> gates, hidden;  // r, z, n; all h
+    panel_matrix<T> candidate;      // U_n h + c_n
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("candidate", of.candidate...);
+    }
+  };
+  using gradients = gru<accumulator_t<T>, Block>;
+
+  static void parts(auto& each, auto&... of) {
+    each.stacked("input", {1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static gru random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<gru>(hidden, density, seed, name);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, gru>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
+  }
+  std::int64_t hidden() const { return recurrent.weight.cols(); }
+  std::int64_t outputs(std::int64_t) const { return hidden(); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
+
+  /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
+  /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+
+  /// Takes the state after the last step over to the next piece of the series.
+  void carry(saved& s, pass<T> const& p) const {
+    if (p.sequences.count() == 0) return;
+    run(p.ctx, s.initial = slice_tokens(s.hidden, s.hidden.tokens() - s.initial.tokens(), s.hidden.tokens()));
+  }
+};
+
+template <element T, class Block>
+void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s, unfilled(h), x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  const auto room = p.borrow(3 * h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
+                 from_h = time.at(*room, 0, t);
+      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+      run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
+          z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
+          now = n + z * (last - n));
+    };
+    t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
+}
+
+template <element T, class Block>
+void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                             destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("gru", x, dy);
+  require_forward("gru", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
+  &state = *state_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
+    const auto last = time.at(previous, t);
+    const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
+    const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
+    const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
+    run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
+        dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
+        detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
+        dh = transposed(recurrent.weight) * by_u + dh * z);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
+}
+
+/// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
+/// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
+/// tanh(cell)
+///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens): h
+/// Time steps, and series in pieces, as for gru.
+template <element T, class Block> struct lstm {
+  static constexpr int gate_count = 4;
+  linear<T, Block> input, recurrent;
+
+  struct saved {
+    panel_matrix<T> initial,
+        initial_cell;  // before the first step (hidden, tokens of a step); zeros if not set
+    panel_matrix<T> gates, hidden, cell;  // i, f, g, o; all h; all cells
+    static void parts(auto& each, auto&... of) {
+      each.apart("initial", of.initial...), each.apart("initial_cell", of.initial_cell...);
+      each("gates", of.gates...), each("hidden", of.hidden...), each("cell", of.cell...);
+    }
+  };
+  using gradients = lstm<accumulator_t<T>, Block>;
+
+  static void parts(auto& each, auto&... of) {
+    each.stacked("input", {1, 1, 1, 1}, of.input...);
+    each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
+  }
+  /// A cell of zeros with `hidden` features in and out, on random patterns.
+  ///   name   of the cell in the model, which begins the keys of its random patterns
+  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
+    return detail::random_cell<lstm>(hidden, density, seed, name);
+  }
+  static model_size size(std::int64_t hidden, double density) {
+    return detail::cell_size<T, lstm>(hidden, density);
+  }
+  static saved unfilled(std::int64_t hidden) {
+    return {{}, {}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
+  }
+  std::int64_t hidden() const { return recurrent.weight.cols(); }
+  std::int64_t outputs(std::int64_t) const { return hidden(); }
+
+  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
+    detail::show_cell_inputs(*this, x, s, p);
+  }
+
+  /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
+  /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
+  /// do)
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const;
+
+  /// Takes the states after the last step over to the next piece of the series.
+  void carry(saved& s, pass<T> const& p) const {
+    if (p.sequences.count() == 0) return;
+    const std::int64_t first = s.hidden.tokens() - s.initial.tokens();
+    run(p.ctx, s.initial = slice_tokens(s.hidden, first, s.hidden.tokens()),
+        s.initial_cell = slice_tokens(s.cell, first, s.hidden.tokens()));
+  }
+};
+
+template <element T, class Block>
+void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  fit(s, unfilled(h), x.tokens());
+  detail::fit_state(s.initial, h, time.step_tokens());
+  detail::fit_state(s.initial_cell, h, time.step_tokens());
+  run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
+  for (std::int64_t t = 0; t < time.steps(); ++t) {
+    const auto step = [&](auto const& last, auto const& last_cell) {
+      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
+      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h), g = detail::gate(gates, 2, h),
+                 o = detail::gate(gates, 3, h);
+      run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g), o = sigmoid(o),
+          cell = f * last_cell + i * g, now = o * tanh(cell));
+    };
+    if (t == 0)
+      step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
+    else
+      step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
+  }
+  run(p.ctx, y = converted(s.hidden));
+  observe_forward(*this, x, y, s, p);
+}
+
+template <element T, class Block>
+void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
+                              destination<T> dx, gradients& g, pass<T> const& p) const {
+  dx.require_apart("lstm", x, dy);
+  require_forward("lstm", s.hidden.tokens(), dy.tokens());
+  if (!dx && !any_wanted(g)) return;
+  const detail::time_axis time(p.sequences);
+  const std::int64_t h = hidden();
+  const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
+             state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
+  panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
+  &state = *state_room, &dcells = *dcell_room;
+  detail::shift_in_time(s.hidden, s.initial, previous, p);
+  detail::shift_in_time(s.cell, s.initial_cell, cells, p);
+  run(p.ctx, dgates = 0, state = 0, dcells = 0);
+  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
+    const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
+    const auto last_cell = time.at(cells, t);
+    const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
+               candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
+    const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
+    run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
+        dcell += dh * o * (1.0 - square(tanh(cell))),
+        detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
+        detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
+        detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
+        dh = transposed(recurrent.weight) * d);
+  }
+  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
+      dx = transposed(input.weight) * dgates);
+  input.add_weight_gradient(dgates, x, g.input, p);
+  recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/decoding.hpp
+#ifndef TESSERA_SINGLE_NN_DECODING
+#define TESSERA_SINGLE_NN_DECODING
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <span>
+#include <vector>
+
+// A trained model in use: it is shown the tokens of a sequence once, and each token that follows alone.
+//
+//   nn::decoding<nn::gpt<float, block_shape<16>>> sequences(model, ctx, {.sequences = 8});
+//   const std::int32_t slot = sequences.begin();
+//   std::span<float const> logits = sequences.prefill(slot, ids);        // of the token that follows ids
+//   logits = sequences.next(std::span(&slot, 1), std::span(&chosen, 1));  // of the one after `chosen`
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+struct decoding_options {
+  std::int64_t sequences = 1;         // most at a time, each in a slot
+  std::int64_t tokens = 0;            // most of a sequence; 0: the context of the model
+  cached_as cache = cached_as::same;  // how keys and values are kept
+};
+
+/// Sequences that a model goes on with, whatever the model is. They begin and end when they like, and have
+/// any lengths. Not for several threads at once: a thread that serves has a decoding and a context of its
+/// own, over one model.
+class any_decoding {
+ public:
+  explicit any_decoding(decoding_options const& of);
+  virtual ~any_decoding() = default;
+  any_decoding(any_decoding const&) = delete;
+  any_decoding& operator=(any_decoding const&) = delete;
+
+  decoding_options const& options() const { return options_; }
+  /// A slot for a new sequence. Throws error if all are taken.
+  std::int32_t begin();
+  /// Gives a slot back.
+  void end(std::int32_t slot);
+  /// The tokens of the sequence in a slot.
+  std::int64_t length(std::int32_t slot) const { return lengths_[checked(slot)]; }
+
+  /// Appends tokens to sequences: lengths[i] of them, at least one, to that in slots[i].
+  ///   ids       (tokens), sequence by sequence
+  ///   returns   logits (sequences, vocabulary) of the token that follows each, until the next call
+  /// Throws shape_error if they do not fit, and leaves the sequences as they were.
+  std::span<float const> append(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+                                std::span<std::int32_t const> ids);
+  /// Appends several tokens to one sequence.
+  std::span<float const> prefill(std::int32_t slot, std::span<std::int32_t const> ids) {
+    const std::int64_t length = std::ssize(ids);
+    return append({&slot, 1}, {&length, 1}, ids);
+  }
+  /// Appends a token to each of some sequences.
+  std::span<float const> next(std::span<std::int32_t const> slots, std::span<std::int32_t const> ids) {
+    one_each_.assign(slots.size(), 1);
+    return append(slots, one_each_, ids);
+  }
+  /// Bytes of the keys and values.
+  virtual std::size_t cache_bytes() const = 0;
+
+ protected:
+  /// Sets `logits`, as append returns them, of a model that has computed `lengths()` tokens of each slot.
+  virtual void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+                       std::span<std::int32_t const> ids, std::vector<float>& logits) = 0;
+  std::span<std::int64_t const> lengths() const { return lengths_; }
+
+  /// Adds the columns of logits (vocabulary, sequences).
+  template <element T> static void add(panel_matrix<T> const& logits, std::vector<float>& to) {
+    for (std::int64_t i = 0; i < logits.tokens(); ++i)
+      for (std::int64_t f = 0; f < logits.features(); ++f) to.push_back(static_cast<float>(logits(f, i)));
+  }
+
+ private:
+  std::size_t checked(std::int32_t slot) const {
+    if (slot < 0 || slot >= options_.sequences || !taken_[std::size_t(slot)])
+      throw shape_error(message("[decoding] there is no sequence in slot ", slot, ": begin() gives slots"));
+    return std::size_t(slot);
+  }
+  void check(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+             std::span<std::int32_t const> ids) const;
+
+  decoding_options options_;
+  std::vector<bool> taken_;
+  std::vector<std::int64_t> lengths_, one_each_;
+  std::vector<float> logits_;
+};
+
+/// The decoding of a model, gpt or recurrent_model, which must outlive it and does not change. After the
+/// first token nothing is allocated for tokens that follow, unless a longer row of tokens is appended.
+template <class Model> class decoding final : public any_decoding {
+  using T = typename Model::value_type;
+  static constexpr bool is_recurrent = requires(Model const& of) { of.cells; };
+
+ public:
+  /// Throws option_error if the model has fewer positions than tokens are asked for.
+  decoding(Model const& model TESSERA_LIFETIMEBOUND, context& ctx TESSERA_LIFETIMEBOUND,
+           decoding_options const& of = {})
+      : any_decoding(completed(model, of)),
+        model_(model),
+        ctx_(ctx),
+        cache_(options().sequences, options().tokens, of.cache) {
+    states_.resize(is_recurrent ? std::size_t(options().sequences) : 1);
+  }
+  decoding(Model const&&, context&, decoding_options const& = {}) = delete;
+
+  std::size_t cache_bytes() const override { return cache_.size_bytes(); }
+
+ private:
+  static decoding_options completed(Model const& model, decoding_options of) {
+    if constexpr (is_recurrent) {
+      if (of.tokens == 0) of.tokens = std::numeric_limits<std::int64_t>::max();
+    } else {
+      const std::int64_t context = model.config.context;
+      if (of.tokens == 0) of.tokens = context;
+      if (of.tokens > context)
+        throw option_error(message("[decoding] sequences of ", of.tokens, " tokens, but the model has ",
+                                   context, " positions"));
+    }
+    return of;
+  }
+  void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens,
+               std::span<std::int32_t const> ids, std::vector<float>& logits) override {
+    if constexpr (is_recurrent) {
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        const auto count = std::size_t(new_tokens[i]);
+        compute_series(slots[i], ids.first(count), logits);
+        ids = ids.subspan(count);
+      }
+    } else {
+      arrange(slots, new_tokens);
+      const bool begins = std::ranges::all_of(starts_, [](std::int64_t start) { return start == 0; });
+      cache_.begin_pass(slots, begins);
+      pass<T> p{ctx_, layout_, room_, purpose::evaluation};
+      p.cache = &cache_;
+      model_.predict(ids, last_, top_, states_[0], p);
+      add(top_, logits);
+    }
+  }
+  /// The sequences of a pass, the position where each goes on, and the last token of each.
+  void arrange(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens) {
+    starts_.clear(), last_.clear();
+    bool same = std::ssize(slots) == layout_.count();
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      starts_.push_back(lengths()[std::size_t(slots[i])]);
+      same = same && layout_.length(std::int64_t(i)) == new_tokens[i];
+      last_.push_back(std::int32_t((end += new_tokens[i]) - 1));
+    }
+    if (!same) layout_ = sequences::from_lengths(new_tokens);
+    layout_.start_at(starts_);
+  }
+  /// A series of a recurrent model, which goes on with the states that its cells have carried over.
+  void compute_series(std::int32_t slot, std::span<std::int32_t const> ids, std::vector<float>& logits)
+    requires is_recurrent
+  {
+    typename Model::saved& its = states_[std::size_t(slot)];
+    if (lengths()[std::size_t(slot)] == 0) its = {};
+    const sequences steps = time_steps(std::ssize(ids), 1);
+    ids_.assign(std::size_t(steps.tokens()), 0);
+    for (std::size_t t = 0; t < ids.size(); ++t) ids_[std::size_t(steps.begin(std::int64_t(t)))] = ids[t];
+    last_.assign(1, std::int32_t(steps.begin(std::ssize(ids) - 1)));
+    pass<T> const p{ctx_, steps, room_, purpose::evaluation};
+    model_.predict(ids_, last_, top_, its, p);
+    for (std::size_t i = 0; i < model_.cells.layers.size(); ++i)
+      model_.cells.layers[i].carry(its.cells.kept.layers[i], p);
+    add(top_, logits);
+  }
+
+  Model const& model_;
+  context& ctx_;
+  token_cache<T> cache_;
+  std::vector<typename Model::saved> states_;  // of each slot, or one for all
+  workspace<T> room_;
+  panel_matrix<T> top_;
+  sequences layout_;
+  std::vector<std::int64_t> starts_;
+  std::vector<std::int32_t> last_, ids_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY any_decoding::any_decoding(decoding_options const& of) : options_(of) {
+  if (of.sequences < 1 || of.tokens < 1)
+    throw option_error(message("[decoding] ", of.sequences, " sequences of ", of.tokens,
+                               " tokens: each must be at least 1"));
+  taken_.assign(std::size_t(of.sequences), false);
+  lengths_.assign(std::size_t(of.sequences), 0);
+}
+
+TESSERA_BODY std::int32_t any_decoding::begin() {
+  const auto free = std::ranges::find(taken_, false);
+  if (free == taken_.end())
+    throw error(message("[decoding] all ", options_.sequences, " slots are taken: end() one, or have more"));
+  *free = true;
+  const auto slot = std::int32_t(free - taken_.begin());
+  lengths_[std::size_t(slot)] = 0;
+  return slot;
+}
+
+TESSERA_BODY void any_decoding::end(std::int32_t slot) { taken_[checked(slot)] = false; }
+
+TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slots,
+                                      std::span<std::int64_t const> lengths,
+                                      std::span<std::int32_t const> ids) const {
+  if (slots.empty()) throw shape_error("[decoding] no sequence to go on with: give at least one");
+  if (slots.size() != lengths.size())
+    throw shape_error(message("[decoding] ", lengths.size(), " numbers of tokens for ", slots.size(),
+                              " sequences: give one for each"));
+  std::int64_t all = 0;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::int64_t now = lengths_[checked(slots[i])];
+    if (lengths[i] < 1)
+      throw shape_error(message("[decoding] no token for the sequence in slot ", slots[i],
+                                ": a model goes on with at least one"));
+    if (std::ranges::count(slots, slots[i]) > 1)
+      throw shape_error(message("[decoding] slot ", slots[i], " is given twice"));
+    if (lengths[i] > options_.tokens - now)
+      throw shape_error(message("[decoding] the sequence in slot ", slots[i], " has ", now,
+                                " tokens, and gets ", lengths[i], ": there is room for ", options_.tokens));
+    all += lengths[i];
+  }
+  if (std::ssize(ids) != all)
+    throw shape_error(message("[decoding] ", ids.size(), " ids, but the sequences get ", all, " tokens"));
+}
+
+TESSERA_BODY std::span<float const> any_decoding::append(std::span<std::int32_t const> slots,
+                                                         std::span<std::int64_t const> lengths,
+                                                         std::span<std::int32_t const> ids) {
+  check(slots, lengths, ids);
+  logits_.clear();
+  compute(slots, lengths, ids, logits_);
+  for (std::size_t i = 0; i < slots.size(); ++i) lengths_[std::size_t(slots[i])] += lengths[i];
+  return logits_;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/initialisation.hpp
 #ifndef TESSERA_SINGLE_NN_INITIALISATION
 #define TESSERA_SINGLE_NN_INITIALISATION
@@ -33688,16 +35100,17 @@ void require_tokens(std::span<std::int32_t const> ids, pass<T> const& p, const c
 }
 
 /// The position of each token in its sequence, as ids of a position table. Throws shape_error if a sequence
-/// is longer than `context`.
+/// ends beyond `context`.
 inline void list_positions(sequences const& batch, std::int64_t context,
                            std::vector<std::int32_t>& positions) {
   positions.resize(std::size_t(batch.tokens()));
   for (std::int64_t i = 0; i < batch.count(); ++i) {
-    if (batch.length(i) > context)
-      throw shape_error(message("[position embedding] sequence ", i, " has ", batch.length(i),
+    const std::int64_t start = batch.start(i), length = start + batch.length(i);
+    if (length > context)
+      throw shape_error(message("[position embedding] sequence ", i, " has ", length,
                                 " tokens but the context is ", context));
     for (std::int64_t t = batch.begin(i); t < batch.end(i); ++t)
-      positions[std::size_t(t)] = std::int32_t(t - batch.begin(i));
+      positions[std::size_t(t)] = std::int32_t(start + t - batch.begin(i));
   }
 }
 
@@ -34194,6 +35607,9 @@ struct encoder : encoder_body<T, Block, Layer> {
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
+    if (of.output == output_weight::own)
+      throw option_error(
+          "[encoder] output is own: the logits of an encoder are of the token table, make it tied");
     return body::size(of, 1, segments)
         .part(masked_token_head<T, Op>::size(of))
         .part(cross_entropy<T>::size(of.vocabulary))
@@ -34305,30 +35721,33 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// A decoder that predicts the next token (GPT-2: Radford et al. 2019): token and learned position
 /// embeddings, pre-norm blocks with causal attention, a final norm, and an output weight that is the token
-/// table. A factorised embedding has dense projections without bias: of a token's vector to `hidden`, before
-/// that of its position is added, and of the final norm's value back, before the table (Lan et al. 2020,
-/// §3.1; as in OPT: Zhang et al. 2022).
+/// table, or a table of its own. A factorised embedding has dense projections without bias: of a token's
+/// vector to `hidden`, before that of its position is added, and of the final norm's value back, before the
+/// table (Lan et al. 2020, §3.1; as in OPT: Zhang et al. 2022).
 ///   Layer   a layer of the stack, any transformer_block: has `random` and `size`
 template <element T, class Block, class Layer = transformer_block<T, Block, norm_order::pre>> struct gpt {
   static_assert((require_element<Layer, T>(), true));
   using value_type = T;
   using block = Block;
   using layer = Layer;
+  using norm = typename decltype(detail::norm_behind<T, Layer>())::type;
+  static constexpr bool decodes = true;
 
   transformer_config config;
   embedding<T> token_embedding, position_embedding;
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
-  layer_norm<T> final_norm;
+  norm final_norm;
   linear<T, block_shape<granule>> output_projection;  // so is this one
+  embedding<T> output;                                // empty if the output weight is the token table
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
     panel_matrix<T> embedded, top;
     panel_matrix<T> unprojected, projected;  // if the embedding is factorised: of the table, and for it
     typename stack<T, Layer>::saved blocks;
-    typename layer_norm<T>::saved final_norm;
+    typename norm::saved final_norm;
     static void parts(auto& each, auto&... of) {
       each("embedded", of.embedded...), each("top", of.top...);
       each("unprojected", of.unprojected...), each.apart("projected", of.projected...);
@@ -34353,7 +35772,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     blocks.times = int(config.repeats);
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
-    final_norm = layer_norm<T>(config.hidden, config.bias, config.norms);
+    final_norm = detail::norm_of<norm>(config);
+    if (has_output()) output = embedding<T>(config.vocabulary, config.embedding_features());
     initialise_transformer(*this, config, seed);
   }
 
@@ -34369,8 +35789,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     each("final_norm", first.final_norm, others.final_norm...);
     if (first.config.is_factorised())
       each.dense("output_projection", first.output_projection, others.output_projection...);
+    if (first.has_output()) each.dense("output", first.output, others.output...);
   }
   bool has_positions() const { return config.positions == position_coding::learned; }
+  bool has_output() const { return config.output == output_weight::own; }
+  /// (vocabulary, features): of the output.
+  dense_matrix<T>& output_table() { return has_output() ? output.table : token_embedding.table; }
+  dense_matrix<T> const& output_table() const { return has_output() ? output.table : token_embedding.table; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
@@ -34382,12 +35807,13 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     using projection = linear<T, block_shape<granule>>;
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, 1))
+        .part(embedding<T>::size(of.vocabulary, features, of.output == output_weight::tied))
+        .part(embedding<T>::size(of.vocabulary, features, 1), of.output == output_weight::own)
         .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
         .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
         .part(stack<T, Layer>::size(Layer::size(of), of.layers, of.hidden, segments, of.repeats))
-        .part(layer_norm<T>::size(of.hidden, of.bias, of.norms))
+        .part(detail::norm_size<norm>(of))
         .part(cross_entropy<T>::size(of.vocabulary))
         .keeps(unfilled(of))
         .keeps(panel_matrix<T>(of.embedding, 0))  // projected
@@ -34435,23 +35861,22 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   const bool of_table = any_wanted(g.token_embedding), of_positions = any_wanted(g.position_embedding),
              to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
              to_blocks = to_embedding || any_wanted(g.blocks),
-             to_norm = to_blocks || any_wanted(g.final_norm), of_output = any_wanted(g.output_projection);
+             to_norm = to_blocks || any_wanted(g.final_norm), of_projection = any_wanted(g.output_projection),
+             of_output = is_wanted(g.output_table());
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
     if (config.is_factorised()) {
       const auto dprojected = p.borrow(config.embedding, x.tokens());
-      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
-          when(to_norm || of_output,
-               [&] { return *dprojected = transposed(token_embedding.table) * s.logits; }),
-          when(of_table,
-               [&] { return g.token_embedding.table += sampled(s.logits * transposed(s.projected)); }));
+      run(p.ctx, when(of_projection, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm || of_projection, [&] { return *dprojected = transposed(output_table()) * s.logits; }),
+          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(s.projected)); }));
       output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
                                  g.output_projection, p);
     } else {
-      run(p.ctx, when(of_table, [&] { return n = final_norm.value(x, s.final_norm); }),
-          when(to_norm, [&] { return *dn = transposed(token_embedding.table) * s.logits; }),
-          when(of_table, [&] { return g.token_embedding.table += sampled(s.logits * transposed(n)); }));
+      run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
+          when(to_norm, [&] { return *dn = transposed(output_table()) * s.logits; }),
+          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(n)); }));
     }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
@@ -34497,25 +35922,31 @@ void gpt<T, Block, Layer>::compute_top(std::span<std::int32_t const> ids, saved&
 template <element T, class Block, class Layer>
 void gpt<T, Block, Layer>::compute_logits(panel_matrix<T> const& top, panel_matrix<T>& logits, saved& s,
                                           pass<T> const& p) const {
-  fit(s.final_norm, {}, top.tokens());
+  fit(s.final_norm, final_norm.unfilled(), top.tokens());
   if (config.is_factorised()) {
     fit(s.projected, config.embedding, top.tokens());
     run(p.ctx, final_norm.prepare(top, s.final_norm, p),
         s.projected = output_projection.value(final_norm.value(top, s.final_norm)),
-        logits = token_embedding.table * s.projected);
+        logits = output_table() * s.projected);
     show_input(output_projection.weight, final_norm.value(top, s.final_norm), top.tokens(), p);
-    if (p.layer_inputs) p.layer_inputs(p.ctx, &token_embedding.table, s.projected);
+    if (p.layer_inputs) p.layer_inputs(p.ctx, &output_table(), s.projected);
     return;
   }
   run(p.ctx, final_norm.prepare(top, s.final_norm, p),
-      logits = token_embedding.table * converted<T>(final_norm.value(top, s.final_norm)));
-  show_input(token_embedding.table, final_norm.value(top, s.final_norm), top.tokens(), p);
+      logits = output_table() * converted<T>(final_norm.value(top, s.final_norm)));
+  show_input(output_table(), final_norm.value(top, s.final_norm), top.tokens(), p);
 }
 
 /// The layer of GPT-2 as it was released, whose activation is gelu_tanh: see train::pretrained.
 template <element T, class Block>
 using gpt2 =
     gpt<T, Block, transformer_block<T, Block, norm_order::pre, layer_norm<T>, mlp<T, Block, ops::gelu_tanh>>>;
+
+/// LLaMA (Touvron et al. 2023), and Mistral and Qwen2: RMS norms and gated MLPs. Its configuration has rotary
+/// positions, no biases, most often an output weight of its own: see llama_config and train::pretrained.
+///   Linear   of its weights
+template <element T, class Block, class Linear = linear<T, Block>>
+using llama = gpt<T, Block, gated_block_of<Linear>>;
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -34682,9 +36113,10 @@ struct lora_targets {
   bool query = false, key = false, value = false;
   bool qkv = false;
   bool out = false, up = false, down = false;
+  bool gate = false;  // of gated MLPs
 
   /// Their names: for options and files.
-  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 7> names{{
+  static constexpr std::array<std::pair<std::string_view, bool lora_targets::*>, 8> names{{
       {"q", &lora_targets::query},
       {"k", &lora_targets::key},
       {"v", &lora_targets::value},
@@ -34692,12 +36124,13 @@ struct lora_targets {
       {"out", &lora_targets::out},
       {"up", &lora_targets::up},
       {"down", &lora_targets::down},
+      {"gate", &lora_targets::gate},
   }};
   bool of_rows() const { return query || key || value; }
   /// Throws option_error if there are none, and for qkv beside one of its parts.
   void check() const {
-    if (!of_rows() && !qkv && !out && !up && !down)
-      throw option_error("[lora] no targets: q, k, v, qkv, out, up and down are");
+    if (!of_rows() && !qkv && !out && !up && !down && !gate)
+      throw option_error("[lora] no targets: q, k, v, qkv, out, up, down and gate are");
     if (of_rows() && qkv)
       throw option_error("[lora] the targets are qkv and one of q, k and v, which are its rows");
   }
@@ -34940,6 +36373,11 @@ void for_each_target(Model& model, lora_targets const& where, Visit&& visit) {
     if (where.of_rows() || where.qkv) visit(layer.attention.qkv, rows, attention.child("qkv"));
     if (where.out) visit(layer.attention.out, {}, attention.child("out"));
     if (where.up) visit(layer.mlp.up, {}, mlp.child("up"));
+    if constexpr (requires { layer.mlp.gate; }) {
+      if (where.gate) visit(layer.mlp.gate, {}, mlp.child("gate"));
+    } else if (where.gate) {
+      throw option_error("[lora] the target gate is of gated MLPs, and this model has others");
+    }
     if (where.down) visit(layer.mlp.down, {}, mlp.child("down"));
   }
 }
@@ -34976,8 +36414,10 @@ template <class Model> double merge_lora(Model& model, merge_blocks into) {
     const double lost = layer.merge(into);
     squares += lost * lost;
   };
-  for (auto& layer : model.blocks.layers)
+  for (auto& layer : model.blocks.layers) {
     merge(layer.attention.qkv), merge(layer.attention.out), merge(layer.mlp.up), merge(layer.mlp.down);
+    if constexpr (requires { layer.mlp.gate; }) merge(layer.mlp.gate);
+  }
   return std::sqrt(squares);
 }
 
@@ -35096,7 +36536,7 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// A published model by its name.
 struct preset {
   char const* name;
-  std::int64_t layers, hidden, heads;
+  std::int64_t layers, hidden, heads, key_heads = 0, mlp_features = 0;
 };
 /// BERT (Devlin et al. 2019) and its smaller relatives (Turc et al. 2019, "Well-Read Students Learn Better").
 inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini", 4, 256, 4},
@@ -35106,6 +36546,12 @@ inline constexpr std::array bert_presets{preset{"tiny", 2, 128, 2}, preset{"mini
 inline constexpr std::array gpt_presets{preset{"tiny", 2, 128, 2},     preset{"mini", 4, 256, 4},
                                         preset{"small", 12, 768, 12},  preset{"medium", 24, 1024, 16},
                                         preset{"large", 36, 1280, 20}, preset{"xl", 48, 1600, 25}};
+/// Small LLaMAs for a CPU, two of Miao et al. 2023 (SpecInfer), TinyLlama (Zhang et al. 2024), and the
+/// smallest of Touvron et al. 2023.
+inline constexpr std::array llama_presets{
+    preset{"tiny", 2, 128, 2, 0, 352},   preset{"mini", 4, 256, 4, 0, 704},
+    preset{"68m", 2, 768, 12, 0, 3072},  preset{"160m", 12, 768, 12, 0, 3072},
+    preset{"1b", 22, 2048, 32, 4, 5632}, preset{"7b", 32, 4096, 32, 0, 11008}};
 
 namespace detail {
 template <std::size_t Count>
@@ -35116,6 +36562,7 @@ transformer_config config_of(std::array<preset, Count> const& all, char const* f
     if (name == p.name) {
       transformer_config config;
       config.layers = p.layers, config.hidden = p.hidden, config.heads = p.heads;
+      config.key_heads = p.key_heads, config.mlp_features = p.mlp_features;
       return config;
     }
     names += (names.empty() ? "" : ", ") + std::string(p.name);
@@ -35139,12 +36586,29 @@ inline transformer_config gpt2_config(std::string const& name) {
   config.vocabulary = 50257, config.context = 1024, config.dropout = 0.1;
   return config;
 }
+/// A configuration of an nn::llama, for one of a GPT: with rotary positions, an output weight of its own, no
+/// biases, and MLPs of 8 ÷ 3 the features, rounded up to a multiple of 32, if it says nothing of them.
+inline transformer_config as_llama(transformer_config of) {
+  of.positions = position_coding::rotary;
+  of.output = output_weight::own;
+  of.bias = bias_term::absent;
+  if (of.mlp_features == 0)
+    of.mlp_features = round_up<std::int64_t>(ceil_div<std::int64_t>(8 * of.hidden, 3), 32);
+  return of;
+}
+/// The shape of a published LLaMA: 68m, 160m, 1b (TinyLlama) or 7b, or of a tiny or mini relative. Throws
+/// option_error for another name.
+inline transformer_config llama_config(std::string const& name) {
+  transformer_config config = as_llama(detail::config_of(llama_presets, "llama_config", name));
+  config.vocabulary = 32000, config.context = 2048;
+  return config;
+}
 
 /// FLOPs of a training step for one sequence of `tokens` tokens in the blocks of a transformer, embeddings
 /// and head left out: 3 (2 · 12 T H² L d + 4 T² H L), as Dietrich et al. 2021 count them (appendix A.2).
 inline double training_flops(transformer_config const& of, std::int64_t tokens) {
   const double t = double(tokens), h = double(of.hidden), l = double(of.depth());
-  const double weights = (4 + 2 * double(of.feed_forward)) * h * h * of.density;
+  const double weights = (4 + 2 * double(of.inner()) / h) * h * h * of.density;
   return 3 * (2 * t * weights + 4 * t * t * h) * l;
 }
 
@@ -35158,348 +36622,6 @@ inline double flop_cost(double sparse_seconds, double sparse_flops, double dense
 /// that each takes until then, above 0; in the paper 1.2 for BERT-Base in blocks of 16 x 16.
 inline double critical_flop_cost(double dense_flops, double sparse_flops) {
   return dense_flops / sparse_flops;
-}
-
-}}}  // namespace tessera::TESSERA_ISA::nn
-#endif
-
-// ---- tessera/nn/recurrent.hpp
-#ifndef TESSERA_SINGLE_NN_RECURRENT
-#define TESSERA_SINGLE_NN_RECURRENT
-#include <cstdint>
-#include <vector>
-
-// Recurrent layers. A batch is time steps one after the other: a time step is a sequence of the pass, whose
-// keys are one token of each series that still goes on; it begins at a panel, and the rest of its panels is
-// padding. So gates of all steps come from x in one product, and the gradients of both weights are one
-// sampled product each.
-
-namespace tessera { inline namespace TESSERA_ISA { namespace nn {
-
-/// The sequences of a pass over `steps` time steps of `series` series, side by side. Series i, step t is
-/// token i + t · (series, rounded up to 64).
-inline sequences time_steps(std::int64_t steps, std::int64_t series) {
-  const auto count = std::size_t(steps < 0 ? 0 : steps);
-  return sequences::from_lengths(
-      std::vector<std::int64_t>(count, round_up<std::int64_t>(series, panel_tokens)),
-      std::vector<std::int64_t>(count, series));
-}
-/// Series of different lengths: series_at[t] of them still go on at step t, the first ones of the step
-/// before.
-inline sequences time_steps(std::vector<std::int64_t> series_at) {
-  const std::int64_t most = series_at.empty() ? 0 : series_at[0];
-  for (std::size_t t = 1; t < series_at.size(); ++t)
-    if (series_at[t] > series_at[t - 1])
-      throw shape_error(message("[time_steps] ", series_at[t], " series at step ", t, " after ",
-                                series_at[t - 1], ": a series that has ended cannot go on"));
-  const std::vector<std::int64_t> lengths(series_at.size(), round_up<std::int64_t>(most, panel_tokens));
-  return sequences::from_lengths(lengths, std::move(series_at));
-}
-
-namespace detail {
-
-/// The time steps of a pass.
-class time_axis {
- public:
-  /// Throws shape_error unless all steps have one length, a multiple of 64.
-  TESSERA_COLD explicit time_axis(sequences const& of) : of_(of) {
-    for (std::int64_t t = 0; t < steps(); ++t)
-      if (of.length(t) % panel_tokens != 0 || of.length(t) != of.length(0))
-        throw shape_error(message("[recurrent] time step ", t, " has ", of.length(t),
-                                  " tokens: all must have one number of tokens, a multiple of ", panel_tokens,
-                                  ": make the sequences of the pass with nn::time_steps"));
-  }
-  std::int64_t steps() const { return of_.count(); }
-  std::int64_t step_tokens() const { return steps() == 0 ? 0 : of_.length(0); }
-  /// The live tokens of step t of an activation over all steps.
-  template <class Panels> auto at(Panels& x, std::int64_t t) const {
-    return slice_tokens(x, of_.begin(t), of_.begin(t) + of_.keys(t));
-  }
-  /// As many tokens of step `from`, or of an activation of one step.
-  template <class Panels> auto at(Panels& x, std::int64_t from, std::int64_t t) const {
-    return slice_tokens(x, of_.begin(from), of_.begin(from) + of_.keys(t));
-  }
-
- private:
-  sequences const& of_;
-};
-
-/// Gate i of the rows of gates.
-template <class Gates> auto gate(Gates&& gates, std::int64_t i, std::int64_t hidden) {
-  return slice_features(gates, i * hidden, (i + 1) * hidden);
-}
-
-/// Makes a state that was never set, or of another size, one of zeros.
-template <element T> void fit_state(panel_matrix<T>& state, std::int64_t hidden, std::int64_t tokens) {
-  if (state.features() != hidden || state.tokens() != tokens) state = panel_matrix<T>(hidden, tokens);
-}
-
-/// previous(t) = hidden(t - 1), and at step 0 the state before it.
-template <element T>
-void shift_in_time(panel_matrix<T> const& hidden, panel_matrix<T> const& initial, panel_matrix<T>& previous,
-                   pass<T> const& p) {
-  const std::int64_t step = initial.tokens(), all = hidden.tokens();
-  if (all == 0) return;
-  run(p.ctx, slice_tokens(previous, 0, step) = initial,
-      slice_tokens(previous, step, all) = slice_tokens(hidden, 0, all - step));
-}
-
-/// The inputs of both weights of a cell: x, and the hidden states before.
-template <class Cell, element T>
-void show_cell_inputs(Cell const& cell, panel_matrix<T> const& x, typename Cell::saved const& s,
-                      pass<T> const& p) {
-  const auto previous = p.borrow(cell.hidden(), x.tokens());
-  shift_in_time(s.hidden, s.initial, *previous, p);
-  nn::show_inputs(cell.input, x, {}, p);
-  nn::show_inputs(cell.recurrent, *previous, {}, p);
-}
-
-/// A cell of Cell::gate_count gates, of hidden features in and out, with random patterns.
-template <class Cell>
-Cell random_cell(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
-  const auto matrix = [&](char const* part) {
-    return decltype(Cell::input)::random(Cell::gate_count * hidden, hidden, density, bias_term::present, seed,
-                                         name.child(part));
-  };
-  return {matrix("input"), matrix("recurrent")};
-}
-template <class T, class Cell> model_size cell_size(std::int64_t hidden, double density) {
-  const std::int64_t gates = Cell::gate_count * hidden;
-  return model_size::of<T>()
-      .part(decltype(Cell::input)::size(gates, hidden, density, bias_term::present), 2)
-      .keeps(Cell::unfilled(hidden))
-      .lends(gates, 2)
-      .lends(hidden, 2);
-}
-
-}  // namespace detail
-
-/// Gated recurrent unit (Cho et al. 2014), with the gates of torch.nn.GRU, r, z, n, one below the other:
-///   r = σ(W_r x + b_r + U_r h + c_r)   z = σ(W_z x + b_z + U_z h + c_z)
-///   n = tanh(W_n x + b_n + r ∘ (U_n h + c_n))   h ← n + z ∘ (h - n)
-///   x (in, tokens)   input W, b (3 hidden, in), recurrent U, c (3 hidden, hidden)   y (hidden, tokens): h
-/// The sequences of the pass are time steps. Gradients do not reach the state before the first step: a long
-/// series is learned in pieces, each of which begins with the state that `carry` took over from the last
-/// (truncated back-propagation through time).
-template <element T, class Block> struct gru {
-  static constexpr int gate_count = 3;
-  linear<T, Block> input, recurrent;
-
-  struct saved {
-    panel_matrix<T> initial;  // state before the first step (hidden, tokens of a step); zeros if not set
-    panel_matrix<T> gates, hidden;  // r, z, n; all h
-    panel_matrix<T> candidate;      // U_n h + c_n
-    static void parts(auto& each, auto&... of) {
-      each.apart("initial", of.initial...);
-      each("gates", of.gates...), each("hidden", of.hidden...), each("candidate", of.candidate...);
-    }
-  };
-  using gradients = gru<accumulator_t<T>, Block>;
-
-  static void parts(auto& each, auto&... of) {
-    each.stacked("input", {1, 1, 1}, of.input...);
-    each.stacked("recurrent", {1, 1, 1}, of.recurrent...);
-  }
-  /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   name   of the cell in the model, which begins the keys of its random patterns
-  static gru random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
-    return detail::random_cell<gru>(hidden, density, seed, name);
-  }
-  static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, gru>(hidden, density);
-  }
-  static saved unfilled(std::int64_t hidden) {
-    return {{}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
-  }
-  std::int64_t hidden() const { return recurrent.weight.cols(); }
-  std::int64_t outputs(std::int64_t) const { return hidden(); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
-    detail::show_cell_inputs(*this, x, s, p);
-  }
-
-  /// With dh the gradient by h: dn = dh ∘ (1 - z) ∘ (1 - n²), dz = dh ∘ (h₋₁ - n) ∘ z (1 - z),
-  /// dr = dn ∘ (U_n h₋₁ + c_n) ∘ r (1 - r), dh₋₁ = dh ∘ z + Uᵀ (dr, dz, dn ∘ r)
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-
-  /// Takes the state after the last step over to the next piece of the series.
-  void carry(saved& s, pass<T> const& p) const {
-    if (p.sequences.count() == 0) return;
-    run(p.ctx, s.initial = slice_tokens(s.hidden, s.hidden.tokens() - s.initial.tokens(), s.hidden.tokens()));
-  }
-};
-
-template <element T, class Block>
-void gru<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  const detail::time_axis time(p.sequences);
-  const std::int64_t h = hidden();
-  fit(s, unfilled(h), x.tokens());
-  detail::fit_state(s.initial, h, time.step_tokens());
-  const auto room = p.borrow(3 * h, time.step_tokens());
-  run(p.ctx, s.gates = input.value(x), s.hidden = 0);
-  for (std::int64_t t = 0; t < time.steps(); ++t) {
-    const auto step = [&](auto const& last) {
-      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), m = time.at(s.candidate, t),
-                 from_h = time.at(*room, 0, t);
-      const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
-      run(p.ctx, from_h = recurrent.value(last), r = sigmoid(r + detail::gate(from_h, 0, h)),
-          z = sigmoid(z + detail::gate(from_h, 1, h)), m = detail::gate(from_h, 2, h), n = tanh(n + r * m),
-          now = n + z * (last - n));
-    };
-    t == 0 ? step(time.at(s.initial, 0, 0)) : step(time.at(s.hidden, t - 1, t));
-  }
-  run(p.ctx, y = converted(s.hidden));
-  observe_forward(*this, x, y, s, p);
-}
-
-template <element T, class Block>
-void gru<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                             destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("gru", x, dy);
-  require_forward("gru", s.hidden.tokens(), dy.tokens());
-  if (!dx && !any_wanted(g)) return;
-  const detail::time_axis time(p.sequences);
-  const std::int64_t h = hidden();
-  const auto dgates_room = p.borrow(3 * h), drecurrent_room = p.borrow(3 * h), previous_room = p.borrow(h),
-             state_room = p.borrow(h, time.step_tokens());
-  panel_matrix<T>&dgates = *dgates_room, &drecurrent = *drecurrent_room, &previous = *previous_room,
-  &state = *state_room;
-  detail::shift_in_time(s.hidden, s.initial, previous, p);
-  run(p.ctx, dgates = 0, drecurrent = 0, state = 0);
-  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-    const auto gates = time.at(s.gates, t), m = time.at(s.candidate, t);
-    const auto last = time.at(previous, t);
-    const auto r = detail::gate(gates, 0, h), z = detail::gate(gates, 1, h), n = detail::gate(gates, 2, h);
-    const auto d = time.at(dgates, t), by_u = time.at(drecurrent, t), dh = time.at(state, 0, t);
-    const auto dr = detail::gate(d, 0, h), dz = detail::gate(d, 1, h), dn = detail::gate(d, 2, h);
-    run(p.ctx, dh += time.at(dy, t), dn = dh * (1.0 - z) * (1.0 - square(n)),
-        dz = dh * (last - n) * z * (1.0 - z), dr = dn * m * r * (1.0 - r), detail::gate(by_u, 0, h) = dr,
-        detail::gate(by_u, 1, h) = dz, detail::gate(by_u, 2, h) = dn * r,
-        dh = transposed(recurrent.weight) * by_u + dh * z);
-  }
-  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(drecurrent, g.recurrent),
-      dx = transposed(input.weight) * dgates);
-  input.add_weight_gradient(dgates, x, g.input, p);
-  recurrent.add_weight_gradient(drecurrent, previous, g.recurrent, p);
-}
-
-/// Long short-term memory (Hochreiter, Schmidhuber 1997), with the gates of torch.nn.LSTM, i, f, g, o, one
-/// below the other: (i, f, g, o) = (σ, σ, tanh, σ)(W x + b + U h + c), cell ← f ∘ cell + i ∘ g, h ← o ∘
-/// tanh(cell)
-///   x (in, tokens)   input W, b (4 hidden, in), recurrent U, c (4 hidden, hidden)   y (hidden, tokens): h
-/// Time steps, and series in pieces, as for gru.
-template <element T, class Block> struct lstm {
-  static constexpr int gate_count = 4;
-  linear<T, Block> input, recurrent;
-
-  struct saved {
-    panel_matrix<T> initial,
-        initial_cell;  // before the first step (hidden, tokens of a step); zeros if not set
-    panel_matrix<T> gates, hidden, cell;  // i, f, g, o; all h; all cells
-    static void parts(auto& each, auto&... of) {
-      each.apart("initial", of.initial...), each.apart("initial_cell", of.initial_cell...);
-      each("gates", of.gates...), each("hidden", of.hidden...), each("cell", of.cell...);
-    }
-  };
-  using gradients = lstm<accumulator_t<T>, Block>;
-
-  static void parts(auto& each, auto&... of) {
-    each.stacked("input", {1, 1, 1, 1}, of.input...);
-    each.stacked("recurrent", {1, 1, 1, 1}, of.recurrent...);
-  }
-  /// A cell of zeros with `hidden` features in and out, on random patterns.
-  ///   name   of the cell in the model, which begins the keys of its random patterns
-  static lstm random(std::int64_t hidden, double density, std::uint64_t seed, parameter_name const& name) {
-    return detail::random_cell<lstm>(hidden, density, seed, name);
-  }
-  static model_size size(std::int64_t hidden, double density) {
-    return detail::cell_size<T, lstm>(hidden, density);
-  }
-  static saved unfilled(std::int64_t hidden) {
-    return {{}, {}, {gate_count * hidden, 0}, {hidden, 0}, {hidden, 0}};
-  }
-  std::int64_t hidden() const { return recurrent.weight.cols(); }
-  std::int64_t outputs(std::int64_t) const { return hidden(); }
-
-  void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
-  void show_inputs(panel_matrix<T> const& x, saved const& s, pass<T> const& p) const {
-    detail::show_cell_inputs(*this, x, s, p);
-  }
-
-  /// do = dh ∘ tanh(cell) ∘ o (1 - o), dcell += dh ∘ o ∘ (1 - tanh²(cell)), di = dcell ∘ g ∘ i (1 - i),
-  /// df = dcell ∘ cell₋₁ ∘ f (1 - f), dg = dcell ∘ i ∘ (1 - g²), dcell₋₁ = dcell ∘ f, dh₋₁ = Uᵀ (di, df, dg,
-  /// do)
-  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
-                gradients& g, pass<T> const& p) const;
-
-  /// Takes the states after the last step over to the next piece of the series.
-  void carry(saved& s, pass<T> const& p) const {
-    if (p.sequences.count() == 0) return;
-    const std::int64_t first = s.hidden.tokens() - s.initial.tokens();
-    run(p.ctx, s.initial = slice_tokens(s.hidden, first, s.hidden.tokens()),
-        s.initial_cell = slice_tokens(s.cell, first, s.hidden.tokens()));
-  }
-};
-
-template <element T, class Block>
-void lstm<T, Block>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
-  const detail::time_axis time(p.sequences);
-  const std::int64_t h = hidden();
-  fit(s, unfilled(h), x.tokens());
-  detail::fit_state(s.initial, h, time.step_tokens());
-  detail::fit_state(s.initial_cell, h, time.step_tokens());
-  run(p.ctx, s.gates = input.value(x), s.hidden = 0, s.cell = 0);
-  for (std::int64_t t = 0; t < time.steps(); ++t) {
-    const auto step = [&](auto const& last, auto const& last_cell) {
-      const auto gates = time.at(s.gates, t), now = time.at(s.hidden, t), cell = time.at(s.cell, t);
-      const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h), g = detail::gate(gates, 2, h),
-                 o = detail::gate(gates, 3, h);
-      run(p.ctx, gates += recurrent.value(last), i = sigmoid(i), f = sigmoid(f), g = tanh(g), o = sigmoid(o),
-          cell = f * last_cell + i * g, now = o * tanh(cell));
-    };
-    if (t == 0)
-      step(time.at(s.initial, 0, 0), time.at(s.initial_cell, 0, 0));
-    else
-      step(time.at(s.hidden, t - 1, t), time.at(s.cell, t - 1, t));
-  }
-  run(p.ctx, y = converted(s.hidden));
-  observe_forward(*this, x, y, s, p);
-}
-
-template <element T, class Block>
-void lstm<T, Block>::backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy,
-                              destination<T> dx, gradients& g, pass<T> const& p) const {
-  dx.require_apart("lstm", x, dy);
-  require_forward("lstm", s.hidden.tokens(), dy.tokens());
-  if (!dx && !any_wanted(g)) return;
-  const detail::time_axis time(p.sequences);
-  const std::int64_t h = hidden();
-  const auto dgates_room = p.borrow(4 * h), previous_room = p.borrow(h), cells_room = p.borrow(h),
-             state_room = p.borrow(h, time.step_tokens()), dcell_room = p.borrow(h, time.step_tokens());
-  panel_matrix<T>&dgates = *dgates_room, &previous = *previous_room, &cells = *cells_room,
-  &state = *state_room, &dcells = *dcell_room;
-  detail::shift_in_time(s.hidden, s.initial, previous, p);
-  detail::shift_in_time(s.cell, s.initial_cell, cells, p);
-  run(p.ctx, dgates = 0, state = 0, dcells = 0);
-  for (std::int64_t t = time.steps() - 1; t >= 0; --t) {
-    const auto gates = time.at(s.gates, t), cell = time.at(s.cell, t);
-    const auto last_cell = time.at(cells, t);
-    const auto i = detail::gate(gates, 0, h), f = detail::gate(gates, 1, h),
-               candidate = detail::gate(gates, 2, h), o = detail::gate(gates, 3, h);
-    const auto d = time.at(dgates, t), dh = time.at(state, 0, t), dcell = time.at(dcells, 0, t);
-    run(p.ctx, dh += time.at(dy, t), detail::gate(d, 3, h) = dh * tanh(cell) * o * (1.0 - o),
-        dcell += dh * o * (1.0 - square(tanh(cell))),
-        detail::gate(d, 0, h) = dcell * candidate * i * (1.0 - i),
-        detail::gate(d, 1, h) = dcell * last_cell * f * (1.0 - f),
-        detail::gate(d, 2, h) = dcell * i * (1.0 - square(candidate)), dcell = dcell * f,
-        dh = transposed(recurrent.weight) * d);
-  }
-  run(p.ctx, input.bias_gradient(dgates, g.input), recurrent.bias_gradient(dgates, g.recurrent),
-      dx = transposed(input.weight) * dgates);
-  input.add_weight_gradient(dgates, x, g.input, p);
-  recurrent.add_weight_gradient(dgates, previous, g.recurrent, p);
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
@@ -35551,6 +36673,7 @@ struct recurrent_config {
 template <element T, class Block, class Cell = lstm<T, Block>> struct recurrent_model {
   using value_type = T;
   using block = Block;
+  static constexpr bool decodes = true;
 
   recurrent_config config;
   embedding<T> token_embedding;
@@ -36149,6 +37272,144 @@ auto slimmed(transformer_block<T, Block, Order, Norm, Mlp, Attention> const& of,
       of.norm1,       std::move(attention), of.attention_dropout, of.norm2,
       std::move(mlp), of.mlp_dropout,       of.attention_scale,   of.mlp_scale};
 }
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/token_sampler.hpp
+#ifndef TESSERA_SINGLE_NN_TOKEN_SAMPLER
+#define TESSERA_SINGLE_NN_TOKEN_SAMPLER
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// How a token is chosen by the logits of a model. Rules apply in this order.
+struct sampling_rule {
+  double repetition_penalty = 1;  // logits of tokens that were there are divided by it, or, below 0,
+                                  // multiplied (Keskar et al. 2019, §4.1); 1: none
+  double temperature = 1;         // logits are divided by it; 0: the likeliest token
+  std::int64_t top_k = 0;         // likeliest tokens to choose among (Fan et al. 2018, §5.3); 0: all
+  double top_p = 1;  // least probability of the likeliest tokens to choose among (Holtzman et al. 2020, §3.1)
+  double min_p = 0;  // probability, in shares of the likeliest token's, below which none is chosen (Nguyen et
+                     // al. 2024, §3)
+
+  /// Throws option_error for the first number that makes no sense.
+  void check() const;
+};
+
+/// Chooses tokens. After the first one it allocates nothing.
+class token_sampler {
+ public:
+  /// Throws option_error.
+  explicit token_sampler(sampling_rule const& rule) : rule_(rule) { rule_.check(); }
+
+  /// A token with the probability that its logit gives it: of equal ones the first.
+  ///   logits    of all tokens
+  ///   before    tokens of the text, if repetitions have a penalty
+  ///   uniform   in [0, 1): decides which
+  /// Throws error, which names the first, if a logit is not a finite number: no token is then likelier than
+  /// another.
+  std::int32_t choose(std::span<float const> logits, std::span<std::int32_t const> before, double uniform);
+
+ private:
+  void penalise(std::span<std::int32_t const> before);
+  void keep_likeliest(double share);
+  /// Leaves the `count` likeliest tokens, of equal ones the first.
+  void keep(std::size_t count);
+
+  sampling_rule rule_;
+  std::vector<double> weights_, sorted_;  // of the tokens: logits, and then e^(logit - the largest)
+  std::vector<bool> repeated_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void sampling_rule::check() const {
+  const auto require = [](bool sense, char const* name, double value, char const* range) {
+    if (!sense) throw option_error(message("[sampling] ", name, " is ", value, ": it must be ", range));
+  };
+  require(repetition_penalty > 0 && std::isfinite(repetition_penalty), "repetition_penalty",
+          repetition_penalty, "positive");
+  require(temperature >= 0, "temperature", temperature, "at least 0");
+  require(top_k >= 0, "top_k", double(top_k), "at least 0");
+  require(top_p > 0 && top_p <= 1, "top_p", top_p, "in (0, 1]");
+  require(min_p >= 0 && min_p <= 1, "min_p", min_p, "in [0, 1]");
+}
+
+TESSERA_BODY void token_sampler::penalise(std::span<std::int32_t const> before) {
+  repeated_.assign(weights_.size(), false);
+  for (const std::int32_t token : before) {
+    const auto at = std::size_t(token);
+    if (token < 0 || at >= weights_.size() || repeated_[at]) continue;
+    repeated_[at] = true;
+    double& logit = weights_[at];
+    logit = logit > 0 ? logit / rule_.repetition_penalty : logit * rule_.repetition_penalty;
+  }
+}
+
+TESSERA_BODY void token_sampler::keep(std::size_t count) {
+  if (count >= weights_.size()) return;
+  sorted_ = weights_;
+  const auto last = sorted_.begin() + std::ptrdiff_t(count - 1);
+  std::ranges::nth_element(sorted_, last, std::greater());
+  const double least = *last;
+  auto equal = std::ptrdiff_t(count) - std::ranges::count_if(weights_, [&](double w) { return w > least; });
+  for (double& w : weights_)
+    if (w < least || (w == least && --equal < 0)) w = 0;
+}
+
+TESSERA_BODY std::int32_t token_sampler::choose(std::span<float const> logits,
+                                                std::span<std::int32_t const> before, double uniform) {
+  for (std::size_t t = 0; t < logits.size(); ++t)
+    if (!std::isfinite(logits[t]))
+      throw error(message("[sample] the logit of token ", t, " is ", double(logits[t]),
+                          ": the model is not one that was trained to its end"));
+  weights_.assign(logits.begin(), logits.end());
+  if (rule_.repetition_penalty != 1) penalise(before);
+  const auto likeliest = std::ranges::max_element(weights_);
+  if (rule_.temperature == 0) return std::int32_t(likeliest - weights_.begin());
+  const double largest = *likeliest;
+  for (double& w : weights_) w = std::exp((w - largest) / rule_.temperature);
+  if (rule_.top_k > 0) keep(std::size_t(rule_.top_k));
+  if (rule_.top_p < 1) keep_likeliest(rule_.top_p);
+  if (rule_.min_p > 0)
+    for (double& w : weights_)
+      if (w < rule_.min_p) w = 0;  // the likeliest has 1
+  double sum = 0;
+  for (const double w : weights_) sum += w;
+  double rest = uniform * sum;
+  std::size_t chosen = 0;
+  for (std::size_t t = 0; t < weights_.size(); ++t) {
+    if (weights_[t] == 0) continue;
+    chosen = t;  // if rounding leaves a rest behind the last one
+    if ((rest -= weights_[t]) < 0) break;
+  }
+  return std::int32_t(chosen);
+}
+
+TESSERA_BODY void token_sampler::keep_likeliest(double share) {
+  double all = 0;
+  for (const double w : weights_) all += w;
+  // As few as suffice, found among the largest 64, 256, 1024, …
+  for (std::size_t count = 64;; count *= 4) {
+    count = std::min(count, weights_.size());
+    sorted_ = weights_;
+    const auto end = sorted_.begin() + std::ptrdiff_t(count);
+    std::ranges::partial_sort(sorted_, end, std::greater());
+    double sum = 0;
+    for (std::size_t kept = 1; kept <= count; ++kept)
+      if ((sum += sorted_[kept - 1]) >= share * all) return keep(kept);
+    if (count == weights_.size()) return;
+  }
+}
+
+#endif
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -37278,206 +38539,250 @@ TESSERA_COLD void lower(
 }}  // namespace tessera::TESSERA_ISA
 #endif
 
-// ---- tessera/tokenizers/merges.hpp
-#ifndef TESSERA_SINGLE_TOKENIZERS_MERGES
-#define TESSERA_SINGLE_TOKENIZERS_MERGES
+// ---- tessera/tokenizers/file_parts.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_FILE_PARTS
+#define TESSERA_SINGLE_TOKENIZERS_FILE_PARTS
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <queue>
-#include <string>
-#include <unordered_map>
-#include <utility>
-#include <vector>
-
-namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
-
-/// Two neighbouring pieces that become one.
-struct merge {
-  std::int32_t left, right, merged;
-};
-
-/// A word of a corpus, as pieces, and how often it occurs.
-struct counted_word {
-  std::vector<std::int32_t> pieces;
-  std::int64_t count;
-};
-
-namespace detail {
-
-/// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
-inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
-}
-
-/// Where a word has a pair, from the left; the pair is merged there.
-std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
-
-/// How often each pair of neighbours occurs in words whose pairs are merged.
-class pair_counts {
- public:
-  pair_counts(std::vector<counted_word> words, std::int64_t least_count);
-
-  /// The most frequent pair, of several the one of smaller numbers, with `merged` 0; its turn is over then.
-  /// Nothing if no pair occurs least_count times.
-  std::optional<merge> next();
-  /// Merges a pair in all words.
-  void apply(merge const& pair);
-
- private:
-  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
-
-  /// Counts the pairs that begin at pieces [begin, end) of word w, or takes them from the counts.
-  void count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin, std::size_t end,
-             std::int64_t sign);
-  void suggest_changed();
-
-  std::vector<counted_word> words_;
-  std::int64_t least_count_;
-  std::unordered_map<std::uint64_t, std::int64_t> counts_;
-  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with_;
-  std::priority_queue<candidate> likeliest_;
-  std::vector<std::uint64_t> changed_;  // keys
-};
-
-}  // namespace detail
-
-/// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
-/// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
-/// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
-///   pieces   the text of each number in words; merged pieces are added
-///   join     the piece that two pieces make, both given as text
-template <class Join>
-std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
-                                std::size_t most, Join&& join, std::int64_t least_count = 2) {
-  std::unordered_map<std::string, std::int32_t> numbers;
-  for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
-  detail::pair_counts pairs(std::move(words), least_count);
-  std::vector<merge> merges;
-  while (pieces.size() < most) {
-    std::optional<merge> best = pairs.next();
-    if (!best) break;
-    std::string made = join(pieces[std::size_t(best->left)], pieces[std::size_t(best->right)]);
-    const auto [place, is_new] = numbers.emplace(made, std::int32_t(pieces.size()));
-    best->merged = place->second;  // another pair may have made it
-    if (is_new) pieces.push_back(std::move(made));
-    merges.push_back(*best);
-    pairs.apply(*best);
-  }
-  return merges;
-}
-
-#ifdef TESSERA_BODY
-
-namespace detail {
-
-TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
-  std::vector<std::size_t> places;
-  std::size_t to = 0;
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
-    if (here) places.push_back(i);
-    word[to++] = here ? pair.merged : word[i];
-    i += here;
-  }
-  word.resize(to);
-  return places;
-}
-
-TESSERA_BODY pair_counts::pair_counts(std::vector<counted_word> words, std::int64_t least_count)
-    : words_(std::move(words)), least_count_(least_count) {
-  for (std::size_t w = 0; w < words_.size(); ++w) count(w, words_[w].pieces, 0, words_[w].pieces.size(), 1);
-  suggest_changed();
-}
-
-TESSERA_BODY std::optional<merge> pair_counts::next() {
-  while (!likeliest_.empty()) {
-    const auto [count, negated] = likeliest_.top();
-    likeliest_.pop();
-    const std::uint64_t key = ~negated;
-    if (count == counts_[key]) return merge{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), 0};
-  }  // else it is an older count
-  return std::nullopt;
-}
-
-TESSERA_BODY void pair_counts::apply(merge const& pair) {
-  const std::uint64_t key = pair_key(pair.left, pair.right);
-  std::vector<std::size_t> with = std::move(words_with_[key]);
-  words_with_.erase(key);
-  std::sort(with.begin(), with.end());
-  with.erase(std::unique(with.begin(), with.end()), with.end());
-  for (const std::size_t w : with) {
-    const std::vector<std::int32_t> before = words_[w].pieces;
-    const std::vector<std::size_t> places = detail::apply(pair, words_[w].pieces);
-    std::size_t counted = 0;  // only pairs beside a merge change
-    for (const std::size_t i : places) {
-      count(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
-      counted = i + 2;
-    }
-    counted = 0;
-    for (std::size_t k = 0; k < places.size(); ++k) {
-      const std::size_t i = places[k] - k;
-      count(w, words_[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
-      counted = i + 1;
-    }
-  }
-  suggest_changed();
-}
-
-TESSERA_BODY void pair_counts::count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
-                                     std::size_t end, std::int64_t sign) {
-  for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
-    const std::uint64_t key = pair_key(word[i], word[i + 1]);
-    counts_[key] += sign * words_[w].count;
-    if (sign > 0) words_with_[key].push_back(w);
-    changed_.push_back(key);
-  }
-}
-
-TESSERA_BODY void pair_counts::suggest_changed() {
-  std::sort(changed_.begin(), changed_.end());
-  changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
-  for (const std::uint64_t key : changed_)
-    if (const std::int64_t count = counts_[key]; count >= least_count_) likeliest_.push({count, ~key});
-  changed_.clear();
-}
-
-}  // namespace detail
-
-#endif
-
-}}}  // namespace tessera::TESSERA_ISA::tokenizers
-#endif
-
-// ---- tessera/tokenizers/pieces.hpp
-#ifndef TESSERA_SINGLE_TOKENIZERS_PIECES
-#define TESSERA_SINGLE_TOKENIZERS_PIECES
-#include <cstdint>
-#include <map>
+#include <initializer_list>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
-// What the tokenizers share: the numbers of their pieces, and the words of a text to learn pieces from.
+// What the readers of the parts of a tokenizer.json share: a part that they do not know is refused by name.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
 
-using piece_numbers = std::unordered_map<std::string, std::int32_t>;
+/// Throws io_error for a member of an object that is none of these.
+inline void allow_members(io::json_place const& at, std::initializer_list<std::string_view> known) {
+  for (io::json_member const& member : at.members())
+    if (std::find(known.begin(), known.end(), member.key) == known.end())
+      at.fail("has a member " + io::in_quotes(member.key) + ", which is not known");
+}
 
-/// How often each word occurs; `for_each_word(visit)` shows them.
-template <class ForEachWord> auto counted_words(ForEachWord&& for_each_word) {
-  std::map<std::string, std::int64_t, std::less<>> words;
-  for_each_word([&](std::string_view word) {
-    if (const auto at = words.find(word); at != words.end())
-      ++at->second;
-    else
-      words.emplace(word, 1);
-  });
-  return words;
+/// Whether an object has a member that is not null.
+inline bool has(io::json_place const& at, std::string_view key) {
+  return at.contains(key) && !at.at(key).value().is_null();
+}
+inline bool bool_or(io::json_place const& at, std::string_view key, bool otherwise) {
+  return has(at, key) ? at.at(key).as_bool() : otherwise;
+}
+
+/// Throws io_error for a kind of part that is not known.
+[[noreturn]] inline void refuse_type(io::json_place const& at, std::string const& known) {
+  at.fail("is of type " + io::in_quotes(at.at("type").as_string()) +
+          ", which is not known; types that are: " + known);
+}
+
+/// Calls read(part) for a part, or for the parts of a Sequence, in its member `parts`.
+///   left   how many there may be
+template <class Read>
+void read_parts(io::json_place const& at, std::string_view parts, std::size_t& left, Read&& read) {
+  if (at.at("type").as_string() == "Sequence") {
+    allow_members(at, {"type", parts});
+    const auto all = at.at(parts);
+    for (std::size_t i = 0; i < all.size(); ++i) read_parts(all.at(i), parts, left, read);
+  } else {
+    if (left == 0) at.fail("is one part too many: a text would take too long");
+    --left;
+    read(at);
+  }
+}
+/// Of a member of a file, which may lack it.
+template <class Read>
+void read_parts(io::json_place const& file, std::string_view name, std::string_view parts, Read&& read) {
+  std::size_t left = 20;
+  if (has(file, name)) read_parts(file.at(name), parts, left, read);
+}
+
+/// How many times as long texts may become: small files do not make large texts of small ones.
+class text_growth {
+ public:
+  static constexpr std::size_t most = 100;
+
+  /// Throws io_error if it becomes too much.
+  void multiply(io::json_place const& at, std::size_t from, std::size_t to) {
+    so_far_ *= std::max<std::size_t>(1, (to + from - 1) / from);
+    if (to > most * from || so_far_ > most)
+      at.fail(message("makes a text more than ", most, " times as long"));
+  }
+
+ private:
+  std::size_t so_far_ = 1;
+};
+
+/// The text of a pattern that is no expression, as `"pattern": {"String": " "}`.
+inline std::string const& string_pattern(io::json_place const& at) {
+  allow_members(at, {"String"});
+  std::string const& text = at.at("String").as_string();
+  if (text.empty()) at.at("String").fail("is empty");
+  return text;
+}
+
+inline std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  for (std::size_t at = text.find(from); at != text.npos; at = text.find(from)) {
+    result.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  return result.append(text);
 }
 
 }}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/composition_tables.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_COMPOSITION_TABLES
+#define TESSERA_SINGLE_TOKENIZERS_COMPOSITION_TABLES
+// Canonical decompositions and the order of marks, as tokenizers 0.23.3 of Hugging Face has them. Written by
+// scripts/unicode_tables.py: never edited. Numbers are digits of five bits, the lowest first, of the alphabet
+// of base64; 32 is added where more follow.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace tables {
+
+// clang-format off
+/// Gap; 0 for two characters that compose again, else how many for good; each less the character.
+inline constexpr char decompositions[] =
+    "gGA9HgkBBA/HgkBBAhIgkBBAjIgkBBAlIokBBAnIqkBCAnIgmBBAlIwjBBAnIwjBBApIwjBBArI6jBBAlIojBBAnIojBBApIojBBArIyjBCA"
+    "lIkjBBAlI8iBBAnI8iBBApI8iBBArI8iBBAtIkjBDAnIuiBBApIuiBBArIuiBBAtI4iBBAnIoiBDA9HgiBBA/HgiBBAhIgiBBAjIgiBBAlIo"
+    "iBBAnIqiBCAnIgkBBAlIwhBBAnIwhBBApIwhBBArI6hBBAlIohBBAnIohBBApIohBBArIyhBCAlIkhBBAlI8gBBAnI8gBBApI8gBBArI8gBB"
+    "AtIkhBDAnIugBBApIugBBArIugBBAtI4gBBAnIogBCArIygBBA9LogBBA/JmgBBAhMogBBAjKmgBBAlMoiBBAnKmiBBAlM2fBAnK0fBApM0f"
+    "BArKyfBAtM6fBAvK4fBAxMggBBAzK+fBAzM8fBA1K6fDA5MkfBA7KifBA9MkfBA/KifBAhNifBAjLgfBAlNghBBAnL+gBBApNkfBArLifBAp"
+    "NseBArLqeBAtNweBAvLueBAxNueBAzLseBA1NqgBBA3LogBBA3N8dBA5L6dDA9N2dBA/L0dBAhO0dBAjMydBAlO0dBAnMydBApO0fBArMyfB"
+    "AtOudEAzO8cBA1M6cBA1OifBA3MgfCA5OwcBA7MucBA9O4eBA/M2eBAhP+cBAjN8cFApP8bBArN6bBAtPkeBAvNieBAxPqcBAzNocEA5PwbB"
+    "A7NubBA9PwbBA/NubBAhQ2bBAjO0bDAjQ6aBAlO4aBAnQidBApOgdBArQobBAtOmbBAtQuaBAvOsaBAxQsaBAzOqaBA1QycBA3OwcBA5Q4aB"
+    "A7O2aBA7QqcBA9OocBA/QwaBAhPuaDAlR2ZBAnP0ZBApR0ZBArPyZBAtR0ZBAvPyZBAxR4ZBAzP2ZBA1R2ZBA3P0ZBA5RsbBA7PqbBA5R8YB"
+    "A7P6YBA5R4YBA7P2YBA9RgZBA9RwYBA/PuYBAhS4YBAjQ2YBAlS+YBAnQ8YiBAhV2XBAjT0XOAzV4WBA1T2WdA3Y+TBA5W8TBArY6TBAtW4T"
+    "BAjY2TBAlW0TBA7XyTBA9VwTBAxP+SBAzN8SBA1P0SBA3NySBA5PmTBA7NkTBA9PqSBA/NoSCAzRsSBA1PqSBAsEoSBAsEmSBA3RkSBA5PiS"
+    "DA9ZsSBA/XqSBA5ZoSBA7XmSBA1Z8TBA3X6TBADwRBADuRBAtD8RBAmK6RBArY4REA5a6QBA7Y4QDAzawQBA1YuQBApTuQBArRsQBArTqQBA"
+    "tRoQBArSmQBAtQkQBA9b+QBA/Z8QBAhc+QBAja8QBA9b2QBA/Z0QBAhc2QBAja0QBA9buQBA/ZsQBAhcuQBAjasQBA5bmQBA7ZkQBA9bmQBA"
+    "/ZkQBA7b+PBA9Z8PBA/b+PBAha8PBA9b2PBA/Z0PBAhc2PBAja0PBApc8QBAra6QBArc4QBAta2QDArd8OBAtb6OHApeiOBArcgOBAle+PBA"
+    "nc8PBAnV0NBApTyNBAtVwNBAvTuNBA9dyNBA/bwNBADoNBADmNBAxdkNBAzbiNtIB/DBB/DCB/CBC3DlEwBB1LKBl0BHA5tBnIBAWpIBB/sB"
+    "BAatIBAcvIBAexICAmB1ICAuB5IBA0B7IBA0D9IaAhBjKBALlKBAK1KBAQ3KBAS5KBAU7KBA2B9KaAhBjMBALlMBAZ1MBAP3MBAJ5MFABjNB"
+    "AD3MsBAqB/PBAoBxPCAgBjQEAB9PFAc1QBAW5QBAqBvQLABlRgBABlTXA1B/UBA3BxUCA/BjVEAB9UFAjC1VBApC5VBA1BvVYADtWBADvWqC"
+    "A1K1bBA3I3bOA/LzcBAhK1cBAjMzcBAlK1cDAhM/cBAjKhdDADjdBADldBArMndBAtKpdBAtMrdBAvKtdDAzM7dBA1K9dBA3M3dBA5K5dBAv"
+    "M7dBAxK9dDADjeBADleBA9LneBA/JpeBA1MzeBA3K1eBA5MveBA7KxeBA9MteBA/KveBA5M3eBA7K5eDA5M/eBA7KhfpJAKiDBAIiDBAoCgD"
+    "BAEgDBAoC8C6EAqB3GCAB7GRAB9H2SABmBIABWDABQkBClE3BBClE5BBClE7BBC9D9BBC1D/BBC1DhCBClDjCBC/ClCsDAHZBAJWQC1D/BBC"
+    "1DhCCC/ClC0CCBSDCEMjBClE5BBClE7BBC9D9BDClDjCqHABcDAHZBAJWQC1D/BBC1DhC3BADmE2BAHXBAHZBALW8DADc4DABqBHABcBADcC"
+    "AHPBABU/DAHXBAHZBALWuEABfCAFZBABlBBAJClLCBoHKCB0GFCBqGFCBgGFCB2FNCxC4EKCDBCCHBBC4DUCC2DQJCfBSCBoCKCB0BFCBqBF"
+    "CBgBFCBWNCxCHtDABQg3CAB+CCAB6CCAB2CCAByCCABuCEABmCpBABLCABPDADVBADXCABb9VA97O1tNBA/5O3tNBA/7O1vNBAh6O3vNBAj8"
+    "OhuNBAl6OjuNBAn8OptNBAp6OrtNBAh0OtwNBAjyOvwNBAr8OlwNBAt6OnwNBAv8OxuNBAx6OzuNBAz8O5tNBA16O7tNBA38OxuNBA56OzuN"
+    "BA78OpuNBA96OruNBAjwOnxNBAjwOpxNBAnwOpxNBAnwOrxNBAl9O1uNBAn7O3uNBAp9OzuNBAr7O1uNBAn/NrxNBAn/NtxNBAv9OtxNBAx7"
+    "OvxNBAx9O3xNBAz7O5xNBAz9O1xNBA17O3xNBA39OhwNBA57OjwNBA79O7xNBA97O9xNBA/9OhwNBAh8OjwNBAj+O3vNBAl8O5vNBAl+O3vN"
+    "BAn8O5vNBA91O5yNBA/zO7yNBAp+O9yNBAr8O/yNBAt+O9wNBAv8O/wNBAx+OlwNBAz8OnwNBAz+OlxNBA18OnxNBADnzNBADpzNBA7+OxwN"
+    "BA98OzwNBA/+O9wNBAh9O/wNBAh/O5zNBAj9O7zNBAl/OxzNBAn9OzzNBAp/O9xNBAr9O/xNBAr/O5zNBAt9O7zNBAv/OlyNBAx9OnyNBAz/"
+    "OtxNBA19OvxNBA3/O5xNBA59O7xNBAt3O10NBAv1O30NBAx3Or0NBAz1Ot0NBAnwO/0NBAnwOh1NBArwOh1NBArwOj1NBAngPl1NBAp+On1N"
+    "BArgP90NBAt+O/0NBArgPh1NBAt+Oj1NBAvgPtzNBAx+OvzNBADv1NBADx1NBA3gP5yNBA5+O7yNBA5gPx1NBA7+Oz1NBA9gP9zNBA/+O/zN"
+    "BAzwO51NBAzwO71NBArwO91NBArwO/1NBALh2NBALj2NBArhPl2NBAt/On2NBAvhPx0NBAx/Oz0NBAzhP5zNBA1/O7zNBA3hPl0NBA5/On0N"
+    "BA5hP70NBA7/O90NBA9hPn0NBA//Op0NBAhiPx0NBAjgPz0NBA/wOt3NBA/wOv3NBA/wOj3NBA/wOl3NBAriPx3NBAtgPz3NBAviP11NBAxg"
+    "P31NBAxiP/3NBAzgPh4NBA1iPh4NBA3gPj4NBA5iP33NBA7gP53NBA9iP93NBA/gP/3NBAhjPp2NBAjhPr2NBAjjPl4NBAlhPn4NBAnjPn4N"
+    "BAphPp4NBApjPt4NBArhPv4NBArjP74NBAthP94NBAvjP92NBAxhP/2NBAzjPl2NBA1hPn2NBA7iPp2NBAliP94NBAhiP74NBA/hP94NCA3x"
+    "On5NFA9lP53NBA/jP73NBAhmPx5NBAjkPz5NBAj+Ol6NBAl8On6NBAn+Or6NBAp8Ot6NBAr+O95NBAt8O/5NBAv+Ot6NBAx8Ov6NBAXz6NBA"
+    "X16NBA36O56NBA36O76NBA76O/6NBA76Oh7NBA/6Ox6NBA/6Oz6NBAj7Oh7NBAj7Oj7NBArB/6NBArBh7NBAlnPp5NBAnlPr5NBApnPh7NBA"
+    "rlPj7NBAtnPx7NBAvlPz7NBAn/O57NBAp9O77NBAr/O/7NBAt9Oh8NBAv/Ox7NBAx9Oz7NBAz/Oh8NBA19Oj8NBAbn8NBAbp8NBA9nP97NBA"
+    "/lP/7NBAhoPt6NBAjmPv6NBA5nPx6NBA7lPz6NBA9nPp8NBA/lPr8NBA3/O98NBA59O/8NBA7/Oj9NBA99Ol9NBA//O18NBAh+O38NBAjgPl"
+    "9NBAl+On9NBAXr9NBAXt9NBAzzOx9NBAzzOz9NBA3zO39NBA3zO59NBA7zOp9NBA7zOr9NBA/zO59NBA/zO79NBAj0O97NBAj0O/7NBA9oPh"
+    "8NBA/mPj8NBAhpP59NBAjnP79NBAxzOt+NBAxzOv+NBA1zOz+NBA1zO1+NBA5zOl+NBA5zOn+NBA9zO1+NBA9zO3+NBAh0O58NBAh0O78NBA"
+    "xpPj/NBAznPl/NBA1pPh9NBA3nPj9NBA5pP5+NBA7nP7+NBA9pPp/NBA/nPr/NHA90N5+NBA/0N5+NBADjgOBADlgOBAHlgOBAHngOBALn8N"
+    "BALp8NBAt3Np/NBAv3Np/NBADzgOBAD1gOBAH1gOBAH3gOBAL38NBAL58NBA11N5/NBA31N5/NBADjhOBADlhOBAHlhOBAHnhODAl4NpgOBA"
+    "n4NpgOBADzhOBAD1hOBAH1hOBAH3hODAx2N5gOBAz2N5gOBADjiOBADliOBAHliOBAHniOBALn+NBALp+NBAh5NphOBAj5NphOBADziOBAD1"
+    "iOBAH1iOBAH3iOBAL3+NBAL5+NBAt3N5hOBAv3N5hOBADjjOBADljOBAHljOBAHnjOBALn/NBALp/NBA95NpiOBA/5NpiOBADzjOBAD1jOBA"
+    "H1jOBAH3jOBAL3/NBAL5/NBAh4N5iOBAj4N5iOBADjkOBADlkOBAHlkOBAHnkODAx6NpjOBAz6NpjOBADzkOBAD1kOBAH1kOBAH3kODA14N5"
+    "jOBA34N5jOBADjlOBADllOBAHllOBAHnlOBALnhOBALphOCAn7NpkOCAD1lOCAH3lOCAL5hOBAt5N5kOBAv5N5kOBADjmOBADlmOBAHlmOBA"
+    "HnmOBALniOBALpiOBA97NplOBA/7NplOBADzmOBAD1mOBAH1mOBAH3mOBAL3iOBAL5iOBA97N/mOBC/7N/mOBA57NjnOBC77NjnOBA57NnnO"
+    "BC77NnnOBA57NrnOBC77NrnOBAx7NvnOBCz7NvnOBAp7NznOBCr7NznOBAl7N3nOBCn7N3nODA/H1jOBA/H3jOBA/H5jOBA/H7jOBA/H9jOB"
+    "A/H/jOBA/HhkOBA/HjkOBA/HlkOBA/HnkOBA/HpkOBA/HrkOBA/HtkOBA/HvkOBA/HxkOBA/HzkOBA/G1kOBA/G3kOBA/G5kOBA/G7kOBA/G"
+    "9kOBA/G/kOBA/GhlOBA/GjlOBA/GllOBA/GnlOBA/GplOBA/GrlOBA/GtlOBA/GvlOBA/GxlOBA/GzlOBA/D1lOBA/D3lOBA/D5lOBA/D7lO"
+    "BA/D9lOBA/D/lOBA/DhmOBA/DjmOBA/DlmOBA/DnmOBA/DpmOBA/DrmOBA/DtmOBA/DvmOBA/DxmOBA/DzmOBA9/NzqOBA//N5qOBAjE5mOB"
+    "AjgO7mOBAvgO9mOCApgOnnOBABjnOBAtiOjrOBAviOprOBAxiOzrOBCziOzrOBA1iOtnOCBpgODAxxP9nOBA7E5nOBA3gO7nOBArhO9nOCA9"
+    "gOnoOBABjoOBAljOvsOBCnjOvsOBAljOzsOBCnjOzsOBApjOtoOBAb5sOBAd5sOBAf5oOBAthOzsOBAvhO5sOBAvgOjtOBDzhO1sOjtODA5h"
+    "OnpOBA5gOppOBA9jOjtOBA/jOptOBAhkOztOBCjkOztOCAiC5tOBAgC5tOBA+B5pOBA1hOztOBA3hO5tOBAthOjuOBD7hO1tOjuOBAliOhtO"
+    "BAniOhtOBAhiOnqOBA3hOpqOBAlkOjuOBAnkOpuOBApkOzuOBCrkOzuOBA1kOvtOBAp0P5uOBCr0P5uOBB94PDArH5qOBAziO7qOBAriO9qO"
+    "CA5iOnrOBABjrOBAxlOvvOBCzlOvvOBAhlOzvOBCjlOzvOBAllOtrOBBx0PDBEBBElJB53OEB9tQBCzuQhiPvDATjmPBARlmPTAzBrnPfAGp"
+    "pPBAMrpPBAGtpP1BAB3sPFABhtPDABntPYAB3uPCAB7uPbAJxwPDAB3wPDAD9wPCABhxPXAliRvyPCABzyPLA/BpzPBAjjRrzPBAhjRtzPBA"
+    "XvzPBAXxzPDAD3zPBAD5zPDAD/zPBADh0PHALv0PBALx0PDAD30PBAD50PDAD/0PBADh1PjBATn3PBAJp3PBAJr3PBAHt3PxBAnGv6PBAnGx"
+    "6PBAhFz6PBAhF16PHAvDj7PBAvDl7PBAvDn7PBAvDp7P8BB+tGBB+tGy9BCCn6TwrBAB6ECAB2ECAByECABuECABqECABmECABiECAB+DCAB"
+    "6DCAB2DCAByDCABuDDABoDCABkDCABgDHAByCBADyCCABsCBADsCCABmCBADmCCABgCBADgCCAB6BBAD6BXA7EKKABJOABlBCABpBCABtBCA"
+    "BxBCAB1BCAB5BCAB9BCABhCCABlCCABpCCABtCCABxCDAB3CCAB7CCAB/CHABtDBADtDCABzDBADzDCAB5DBAD5DCAB/DBAD/DCABlEBADlE"
+    "XA7E1FDAP7FBAP9FBAP/FBAPhGEABpGigyBBvr2BBB5gpCBBvj1BBB1j2BBBljlCBBlt1CBBhyyCBB12sBBB32sBBBv7vCBBxzzBBBn4xCBB"
+    "n8vCBBtxrCBBpqhCBBz48BBBht5BBBt14BBBzh4BBBno0BBBjxnCBBz/lCBB5jkCBBxziCBB1t6BBB96zBBBxyvBBBxp1CBBt6yCBBxhnCBB"
+    "lwjCBBjv5BBBjwtBBBh9tCBBtzkCBBr15BBB/73BBB3lrCBB707BBBvw4BBB7ltCBBjhpCBB/7lCBB9ijCBB7l0BBBt60CBBt3zCBBhlzCBB"
+    "3mqCBB7lnCBBjyjCBB3khCBBlz8BBB9y5BBBzt5BBBv01BBBrgxBBBz8uBBB/ztBBB9qgCBB57/BBB559BBBp36BBB1jzBBBhstBBB1m3BBB"
+    "lmwCBB9jtCBBnu+BBBts8BBBnujCBB5ngCBBro2BBBjlxBBBjnwCBBxuuCBBxznCBBl3lCBB9jlCBB/h+BBBxx9BBBrwxBBB/nzCBBvs8BBB"
+    "v3zCBBx4zCBBzz/BBBx59BBBt26BBBnuxBBBz92BBB3orCBBz1nCBB9l3BBBpy1CBBv3uCBB70sCBBz9iCBBj/hCBB3kzCBBxmgCBBr60CBB"
+    "57sCBBz11CBB3pmCBBh/pCBBvk+BBBv6yCBB7wwCBB3mhCBBpy6BBBps3BBBr7mCBBh80BBBzumCBBpnrCBB9o7BBBp9qCBBhhiCBBxs1CBB"
+    "9g0CBB/6zCBBxvoCBBnp+BBB5w7BBB1q3BBB96zBBBzozCBB7zyCBB7gwCBBrptCBB77pCBBr4kCBB1lgCBBx9xBBB5xvBBBhvtBBB1rtBBB"
+    "9uzCBBpspCBBphnCBB1i1BBBzxtCBB9/rCBB/4rCBBtvqCBB9mlCBBzkkCBB1wiCBB18/BBBj69BBBvy8BBBjn1BBB1q6BBBt30BBBhlzBBB"
+    "p4zCBBzvzCBBhuyCBBttkCBB7t4BBBtv3BBBxttCBB76sCBBxirCBBt/mCBBv2+BBBjjjCBBns1CBB/qxCBBl8uCBBh/tCBB/4sCBB1/iCBB"
+    "p0iCBBph9BBBz28BBB53zBBB3rxBBB1mxBBB35wBBBzi1CBBvggCBBlg0BBB/vxBBBvtsCBBnz1CBBhu0CBB78uCBB73uCBBpiqCBB57nCBB"
+    "j/jCBB93hCBBrs6BBBt00BBBtjtBBB5zpCBBv5xBBB7zzCBB5kpCBBr9oCBBxomCBB9ylCBBl8iCBBnniCBBl2gCBB9r+BBBj3wBBBnm0CBB"
+    "n6rCBB11xBBBx60CBB3ruCBB3+lCBB5q1BBB5ktCBBppsCBBl8oCBBnljCBBr1xBBBn7zCBB98yCBBz3uCBB58pCBBlppCBBzzoCBB7vmCBB"
+    "79iCBBlgiCBB5m9BBBvx4BBBtw4BBB5h0BBBvwxBBB3qzCBBjzlCBB/8yCBB7hkCBBt1iCBBr/5BBB70xBBB15uBBBn1tBBB5lpCBBzimCBB"
+    "7g8BBB3y/BBBvt/BBBt2+BBBzzjCBBj2kCBBnq3BBB5z1CBBvs7BBBp8zCBBx/zCBB11tCBB9yrCBB5y+BBB9nvCBBtumCBBj1pCBB3s1BBB"
+    "374BBB37xBBB9n4BBBvztCBB3s0CBB5kyCDBr7wCCB75pCDBtj0CBB3ujCBB50hCBB3tgCBB1rgCBBprgCBB3ogCBBrsxBBB91+BBBhm9BCB"
+    "7g6BCBzy3BDB5+0BBBxy0BEB1zwBBB9ywBBBnwwBBBxnuBBB/00BBBv3xBBBjo1CBBz00CBBpu0CBBz2zCBB/0zCBBnuzCBBxpyCBBhjyCBB"
+    "/8xCBBx/wCBBj5wCBBt9uCBB78uCBBx6sCBBrtsCBBhrsCBB7ksCBBjvqCBB/lqCBBj7pCBB97oCBB7smCBB3imCBBpylCBBztkCBB7hkCBB"
+    "vijCBBz7gCBB7wgCBBnwgCBBrwgCBB9vgCBBzvgCBBnvgCBBpsgCBBpsgCBBnhgCBBn9/BBBrp/BBBlm+BBB9k+BBBvh+BBBvu9BBBrl9BBB"
+    "9m8BBBn+7BBBp+7BBBvg7BBB/04BBB1s4BBBh23BBBzy3BBBh52BBB512BBB/q1BBB9i1BBBp4xBBBzmxBBB9ixBBBr/sCBBkokFBBpl8BDB"
+    "zk2CBB3r0CBBzw0CBBlv1CBB9y0CBBpv0CBB96zCBB53zCBB1tyCBBnyyCBBhuyCBBxpyCBBjixCBBz8wCBBzzwCBB1ywCBB7hwCBBx1vCBB"
+    "/6tCBBz6tCBB1xtCBBvttCBB76sCBBxzsCBB/3sCBB1vsCBBzysCBBxpsCBBvlsCBBxsrCBBjnrCBB5jrCBBzzqCBB5hqCBB13pCBBv3pCBB"
+    "7zpCBB3xnCBB3tnCBBr1mCBB57lCBB78lCBBv3lCBB5nlCBB7ykCBBrvhCBBxmkCBB/+jCBBr3jCBB/ijCBB35iCBBv2iCBBtoiCBBroiCBB"
+    "39hCBB38hCBBn7hCBB91hCBBz2hCBB99gCBB1//BBB5u/BBBlj/BBBn1+BBB3r+BBBl39BBB5q9BBBh27BBBps7BBB3z5BBBp34BBBhz4BBB"
+    "jy4BBBz/3BBBj83BBB/+3BBB173BBB973BBBh93BBBr43BBBrz3BBBx72BBBz41BBBhl1BBB1y0BBB9k0BBBzkyBBBn+xBBBj3xBBB7uxBBB"
+    "1sxBBB/rxBBBhpxBBB17vBBBjztBBB232EBBo32EBBow8EBBpz/CBB1r9CBB1p9CBBo3rFBB0/wFBB4/hGBBp5tBBB10tBkCCn06Dx26DCC5"
+    "y6Dv26DLCh06Dx26DBCj06Dx26DBDl06D/26D126DBDn06Dh36D126DBC716Dt36DBC916Dt36DBC/16Dn36DBC/16Dp36DBC/16Dr36DBC/"
+    "16Dt36DBC/16Dv36DBC/16Dx36DBC/16Dz36DCC/16D336DBC/16D536DBC/16D736DBC/16D936DBC/16D/36DCC/16Dj46DCC/16Dn46DB"
+    "C/16Dp46DCC/16Dt46DBC/16Dv46DCC/16Dz46DBC/16D146DBC/16D346DBC/16D546DBC/16D746DBCr36Dj56DBC136D546DBCj36D746"
+    "DBCz26D946DsqFABgCCAB8BPALejEAGNBAGP8QAHZBAJWvLADBBAFXCAJB8HADVBADXj9uBCNOBCNMBDPKcBDRIcBDTGcBDVEcBDXCc3CCDr"
+    "FBCDtFBDHvF9EBDHxF/EBDLzF/EBDL1FhFgypCBl80KBBx80KBBh80KBBhu7DBBnq0KBBtl0KBB1k0KBBpg0KBB74zKBB/2zKBBlyzKBB3zz"
+    "KBB72hLBBl94DBBhszKBB1rzKBB3qzKBBzpzKBBrv5DBBz1hLBB5qzKBBvozKBB1s5DBB/nzKBBnnzKBB500KBB7mzKBBrmzKBB5jzBBBviz"
+    "KBB1hzKBB/zhLBBp+yKBB19yKBB/6yKBB36yKBB9whLBB71yKBB51yKBBl0yKBB7yyKBBnyyKBBnyyKBBnxyKBBluyKBB3tyKBBntyKBB3ry"
+    "KBBlryKBBjryKBBlryKBBnryKBBvg3DBBp8jKBB3myKBBvlyKBBpt2DBB7kyKBBxkyKBBpjyKBB75xKBBpgyKBBr/xKBBt9xKBB75xKBB10x"
+    "KBBjzxKBB/uxKBBhuxKBBhsxKBBjsxKBB7qxKBB5pxKBBrpxKBBvoxKBBpzwKBBrkxKBBrzwKBB5/wKBB19wKBBxkzKBBl2vKBBnowKBB9lw"
+    "KBBtkwKBBzswKBBniwKBBriwKBB36vKBBp3xDBBv2vKBBn2vKBBr1vKBBl0vKBB3zvKBB5vvKBBv7wDBBt3wDBBrnvKBBvkvKBB5jvKBB5ov"
+    "KBB//uKBBx3gLBB32gLBBh2uKBB3yuKBB5yuKBBnqvDBBzquKBBrpuKBBvouKBB5nuKBBx1uDBBlnuKBB5muKBBhysKBBlluKBBpvgLBBthu"
+    "KBBzguKBBx7tKBB5+tKBBtptDBBxztKBBtptDBB/wtKBBnxtKBBnwtKBB/ptKBB/ptKBBnlgLBBtotKBB5ltKBBxktKBB7htKBBrigLBBrwr"
+    "DBB7ggLBB19sKBBx9sKBBt9sKBBn8sKBB5vqBBBj5sKBB/1qDBBh2qDBBjp7JBBj3sKBBl3sKBB98/KBB99iDBB7rrCBBtzsKBB9ysKBBv7/"
+    "KBBjwsKBB/ssKBBtssKBBrqsKBB9hsKBBt2/KBBr4/KBB9gsKBB/8oDBB79rKBB71rKBB11rKBBz1rKBB51rKBB/yrKBB5xrKBBzvrKBBxwr"
+    "KBB9vrKBBhtrKBB7rrKBB1rrKBBjqrKBBvprKBBtlrKBBngrKBBj+qKBBt2qKBB36mDBB33qKBB77qKBBl1qKBBxzqKBBxtqKBB5smDBB5pq"
+    "KBB1vqKBBvxqKBBnp/KBBzlqKBBrkqKBBviqKBB9kqKBB1l/KBBx3pKBB51pKBB/rkDBBvupKBBn9oKBBnopKBBp7+KBB7jpKBBv8+KBB5++"
+    "KBB/zzKBB7zzKBBn9oKBBxjpKBBxi8JBB7v6KBBh8oKBB77oKBBx7oKBB53oKBBx4oKBBzxiDBBp5+KBBpuoKBB11oKBB9ooKBB5loKBBrni"
+    "DBBrloKBBrsoKBBj9nKBBz0+KBBr6nKBBr0nKBB/vnKBBlknKBBxkhDBBjhnKBBrt+KBB78mKBBxkgDBB55mKBBnq+KBBh4mKBBp1mKBB1zm"
+    "KBB1zmKBBzm/CBB5+tDBB9/+CBB3qmKBB9j+CBB5jmKBB/imKBBtpmKBBx+lKBBj8lKBBz4lKBBh8lKBBz5lKBB34lKBB/3lKBBv+9CBBl9l"
+    "KBBxtlKBB1plKBBt99KBB/jlKBBpklKBB3j9CBBpxlKBBh6kKBBj78CBBl48CBB30kKBBztkKBBrvkKBBzvkKBB/39KBB5skKBB1pkKBBjqk"
+    "KBB5mkKBBr/5DBBt9jKBBzr7CBBj4jKBBn36CBBvvjKBB3ujKBBjtjKBB1x5CBBnqjKBB/ojKBBh/4CBBlx4CBB76iKBB75iKBB7n9KBBr4i"
+    "KBBnn9KBBpn9KBBtuiKBBltiKBB9riKBB3qiKBBvmiKBBvh9KBB/giKBB9v2CBBv/hKBBpq2CBBv8hKBBz5rDBBzyhKBBz50CBBn40CBBxv0"
+    "CBBj08KBBtz8KBB3khKBB7k0CBB/k0CBBzi0CBBhh0CBBtihKBBtihKBBvihKBB7/gKBB/w8KBB97gKBBpw8KBBrr8KBB/yyCBB/vgKBBlsg"
+    "KBBnogKBB7m8KBB3yxCBB5//JBBzrxCBB/oxCBBt8/JBB32/JBBxi8KBBxx/JBB/w/JBB3w/JBB/9vCBBrrvCBBtrvCBBhn/JBB717KBBr7u"
+    "CBB35+JBBz5+JBB5z7KBBpuuCBBnp+JBBts7KBB/n+JBBro+JBBzm+JBBp+sCBBxg+JBB3m7KBBt69JBB529JBB1y9JBB5j7KBBz0rCBB3yr"
+    "CBB1h7KBB3prCBB3/8JBBxjrCBBl+8JBB938JBBp38JBBhqqCBBxlqCBB5x8JBBr9pCBB9w8JBBhijDBB366KBB/s8JBB/n8JBBx36KBBtk8"
+    "JBBhtvKBB/9oCBBl9oCBBr/iDBB7+iDBBz47JBBv47JBB9+0JBBly6KBB7v7JBBpw7JBBnv7JBB9tzKBBju7JBBhu7JBBvt7JBB/q7JBB1ln"
+    "CBBlr7JBB3n7JBBtj7JBB7+6JBBxn7JBB/96JBBt76JBBv06JBB5k7JBBt96JBBr96JBBt86JBB72mCBBzjmCBBhtmCBB3n6KBBtr6JBBrr6"
+    "JBBnp6JBBh+iCBBvk6JBBholCBBhl6KBB7k6KBB9/kCBB9tkCBBtk6KBBl25JBBv15JBB705JBB505JBB7w5JBB/y5JBB1q5JBBvt5JBBjk5"
+    "JBBnp5JBBjl5JBBvj5JBBv+5KBB994JBB/74JBBx85KBBl24JBBh24JBB71hCBB9u4JBBxu4JBBl55KBB9s4JBB9wiLBB5xgCBBrmgCBB9w5"
+    "KBBtw5KBB9y3JBBlu3JBBtk3JBB532JBB1y+BBBxy2JBBnx2JBB1r2JBB/l2JBBxq9BBBp94DBB9g2JBB9h2JBB3+1JBB9v4DBBzw1JBBtq1"
+    "JBB7g6BBBn/5BBB700JBBjv0JBBlt0JBBtr5BBB1s0JBB96zJBBhxzJBBhxzJBB72zJBBj/yJBBt9yJBBl/2BBBlmyJBBzl4KBBxjyJBBzn2"
+    "BBB3g4KBB/yxJBBjkuKBBjtxJBBhr0BBB59zBBBz43KBBl43KBBzhxJBBh/yBBBz03KBBt2yBBBl/wJBBn/wJBBt9wJBB1kyBBB/xwJBB/s3"
+    "KBB1twJBB7lwJBBnkwJBBxgwJBBzj3KBBxtvBBBvvvJBB18uJBB9wuJBB9z2KBBhy2KBBvquJBBj0sBBBxx2KBB5wsBBBpgsBBBl4rBBBz1t"
+    "JBB/r2KBB7xtJBBzxtJBBnxtJBB1wtJBBpwtJBBhutJBB5hqB";
+
+/// Canonical combining classes but 0.
+inline constexpr char combining_classes[] =
+    "gYUmHAAoHAD8GAAoHAA4GAE8GABqGAD8GABqGAK8GAEBAD8GACmHCAmHCAwHAAmHAC8GACmHAB8GBCmHAD8GAAmHAAoHAB8GAAmHAApHABqH"
+    "AApHABqHAApHAMmHzIEmHpIA8GADmHAA8GACmHAA+GAA8GAFmHAF8GABmHAA8GABmHAA+GAAkHAAmHAAKAALAAMAANAAOAAPAAQAARAASABT"
+    "AAUAAVAAWBAXBAYAAZBAmHAA8GBASoCHmHAAeAAfAAgBwBAbAAcAAdAAeAAfAAgBAAhBAAiBABmHAB8GAEmHAA8GABmHAA8GQAjBlDGmHCDm"
+    "HAA8GAAmHCBmHBA8GABmHAA8GjBAkBeAmHAA8GABmHAA8GABmHAC8GAAmHAB8GAAmHAA8GACmHAA8GAAmHAA8GAAmHAA8GAAmHAA8GABmHgF"
+    "GmHAA8GAAmHiBDmHBImHBCmHBEmHrBC8G4DNmHBA8GABmHAA8GABmHAA8GACmHAC8GAAbAAcAAdACmHAA8GABmHAB8GAEmH8BAHQAJDAmHAA"
+    "8GABmHnDAHQAJuDAHQAJuDAHQAJuDAHQAJ/DAJ/DAJHA0CAA7ClDAHQAJ/DAJ8DAJtDBnDAAJNDrDsDB2DOD6DsCB8GbA8GBA8GBA4G3BAhE"
+    "AAiEBAkEFDiECAiEBBmHAAJBBmH+BA8GwDAHBBJyCA8GvWCmH0dAJfAJ9EAJKAmHrGAkHvEA+GAAmHAA8G7GAmHAA8GnCAJUHmHCA8GwBEmH"
+    "AF8GABmHAA8G2DAHPAJmBAmHAA8GAGmH2BBJ6BAHLBJjCAH4ECmHBABAE8GABmHAD8GAAmHBGBEA8GGAmHDBmHmGBmHAA8GAGmHAA8GABmHA"
+    "AqHAA2GAA8GAAqGAkBmHFAmHAApHAA8GAAmHAA8GwWBmHABBADmHACBABmHEAmHDBBAAmHAA8GAAmHABBAD8GAAmH+/CCmHtEAJgDfmHqRA6"
+    "GAAkHAAoHAA+GABgHpDBI0udAmHEJmHgBBmHwCBmH0IAJ9FAJbRmH5BC8GlBAJ/CAHMAJvHAmHBBmHAA8GCBmHFBmHBAmH0BAJ2HAJw5TAah"
+    "YGmHAG8GABmHteA8GiHA8G1EEmHy0BA8GBAmHoBAmHAABAA8GEAJlFAmHAA8G/qBAJ4BAJ5BAJAAHlCCmHwBBJ+BAHsCAJJAHqDAJAAHyFAH"
+    "AAJxCAHQAJYGmHDEmHtGAJDAH7DAJAAH7HAJAAH+DAJ2DAJAAHzDAJzoBAJw1TEB7BGmHnrUABmmFB4GACBDAiHAE4GIH8GCEmHAB8GeDmH0"
+    "ECmH7tDGmHBQmHCGmHBBmHBEmHllCG8GtDFmHAAH";
+// clang-format on
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::tables
 #endif
 
 // ---- tessera/tokenizers/unicode_tables.hpp
@@ -37516,12 +38821,102 @@ inline constexpr char numbers[] =
     "dHZGnBIrCEWFgFBCPCtBgCI0BBeCrCEoDHYHpBGqKFwBJGJ2Ie+EJqBDwDGmEdgEJ8BJwEJHT7HJ2KJ2DJ2LJmDJGTsCLkNS9CJ2UJ2CcjHJ"
     "mCJmNJmDUrhBuDhmPJmpCJ2CJmEJBGuQJmIW5yXJmuBTMTsDY1iBxBgqCJmNJ2PJ3HJsWIgEJ3Y6BBCBDsCsBBOieMj3CJ";
 
+/// Category Lu.
+inline constexpr char category_lu[] =
+    "hCZlDWBGhBABABABABABABABABABABABABABABABABABABABABABABABABABABABACABABABABABABABACABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABBBABADBBABBBCCDBBBCDBBBBABABBBACABBBCBABBDAHACACACABABABABABABABACABABABABABABABABACACAB"
+    "CBABABABABABABABABABABABABABABABABABABABABABABABABABABABABAHBBBCABDBABABABAhJABADAIAGABCBABBBQBIjBACCDABABAB"
+    "ABABABABABABABABAFACABBCyBwBABABABABABABABABABABABABABABABABAJABABABABABABABABABABABABABABABABABABABABABABAB"
+    "ABABABABBBABABABABABACABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
+    "ABABABABAClBp6ClBBAFAyW1CzkCAGqBCCgKABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAJABABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAJHIFKHIHIFLABABABAIHoCDMDMDMELDmIAEADCCCC"
+    "ADEGABABABDCDKBFA9BA8zCvBwBABCCABABABDBACAICBABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABAIABAEAtqeABABABABABABABABABABABABABABABABABABABABABABATABABABABABABABABABA"
+    "BABABABAnEABABABABABABADABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAKABABBBABABABAEABACABAD"
+    "ABABABABABABABABABABEBEBABABABABABABABDBABBDAFABABABAYAr5VZlmBnBoEjB8EKBOBGBBq3ByB9EV65CfgsVfgtZZaZaZaABBCAC"
+    "BCDBHaZaBBDCHBGbBBDBEBADGbZaZaZaZaZaZeYhBYhBYhBYhBYhBA1pEhB";
+
+/// Category Ll.
+inline constexpr char category_ll[] =
+    "hDZ6BApBXBHBABABABABABABABABABABABABABABABABABABABABABABABABABABABBBABABABABABABABBBABABABABABABABABABABABAB"
+    "ABABABABABABABABABABACABABCCABACADBEACADCCACABABACABBBACADABACBCCGACACABABABABABABABABBBABABABABABABABABBCAB"
+    "ADABABABABABABABABABABABABABABABABABABABABABABABABABABABABABGCACBBAEABABABABkCBahGABADADCSAbiBBBDCBABABABABA"
+    "BABABABABABABEBACACBzBvBBABABABABABABABABABABABABABABABABAJABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABACABABABABABABBBABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABAwBoBn6CqBCC4XFikCIBA1DrB/BMBhBmDABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABIBABABABABABABABABABABABABABAB"
+    "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABIIFKHIHIFKHIHINCHIHIHIEBBGADCBBIDCBIHKCB"
+    "ByIADBDAbAEAEACBIDEA1BAr1CvBBADBBABABAEABBBFFABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABA"
+    "BABABABABABABABABABABABABABABABABABBHABAEAMlBBAFAzoeABABABABABABABABABABABABABABABABABABABABABABATABABABABAB"
+    "ABABABABABABABABAnEABABABABABABCBABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABHBABACABABABA"
+    "BAEABACABCBABABABABABABABABABAFAFABABABABABABABAEABACADABABABABABAaADA1ZqBFIHvCg6TGMEphBZtmBnBoEjB7EKBOBGBBj"
+    "4ByB9DV65CfgsVf6sZZaGBRaZaDBABGBKaZaZaZaZaZaZaZaZabcYBFaYBFaYBFaYBFaYBFBA05BJBTGF3vChB";
+
+/// Category Lt.
+inline constexpr char category_lt[] =
+    "lOACACAmBA1sHHIHIHMAPAvBA";
+
+/// Category Lm.
+inline constexpr char category_lm[] =
+    "wVRELOEHABAlEAFA+OAmHAkFBtIBEAfAJADAgFAnFA0mBA/DA1RA62BArDAjTAwOFuF+BNAiBkBxVANAQM/+CBxHA/FA1OArBEFAhDB9CC24"
+    "bAinBFuIAyDAcB5DIwCAXApDCDB1OAWApEAsDAVBnDDJAmgVAtBBg/BFBpBBIzsBAgBAwuXD8PCoBBmRMgCBBAsgQDBGBBxhM9BpGGtdA/iB"
+    "A";
+
+/// Category Lo.
+inline constexpr char category_lo[] =
+    "qFAPAgIAEDwGA7ZaEDtBfBJjBBBiDBAYBKCCAQABdd4CLAYgBVVqBYHKFXBFRoB7B1BDASAHJQOEHCBCVBGBADDDAQANBBCOBKAIFEBCVBGB"
+    "BBBBBfDBATCQIBCBVBGBBBEDASAPBXALHCBCVBGBBBEDAeBBCPARABFDCBDDBBABBDBDCDLWA0BHBCBWBPDAaCCACBeAEHBCBWBJBEDAfBBB"
+    "PBRIBCBoBCAQAFCICYFFRDXBIBACG6BvBBBMF7BBBABEBXBABJBBJACEXDgBA/BHBjBbEzDqBUAQFEDDADBHCEMMAxDoKBDCGBABDCoBBDCg"
+    "BBDCGBABDCOB4BBDCiClBPxDrTCQBZFqCGHHRNSOROMBCPzBoBAjCiBB0BHEChBBAFlCKexBdCELrBEZ2BWJ0BwFuBRH2BdNBKrBajBpBCKd"
+    "xDDBFBBDA6hBD3/C3BYWJGBGBGBGBGBGBGBGnRA1BAE1CIAB5CEAFqBB9CRfwBPgQ/tGgC0wUB2jBjCnBIrIEPKBiCAxBlCpFAnDADGBCBDB"
+    "WdzBOxB+BFDABBLbKWZcHuBtBECIKEBoBXCBHUPBFDADxBBADBCECABAYBDKHAOFCFCFJGBGxEiBdj9KMWEwBkoItLCpDjCABJBMBEBABBBB"
+    "BrDhBqLS/BC1BoBL0DEBmEpDJBsBCeDFCFCFCCjBLBZBSBBBOCNiB6DlMcDwBvBfNTBHGlBKdCjBEHgEtCiDnBIzB8CzBM2JJVKH4EFCABrB"
+    "BBDACWKWJehCSBBKVKZmC3BGBgCAPDBCBcqBcDcjBHBbb1BKVKSNRuDoC3FjBmBDBAwJpBGBQC7BcKAIVqBRuBUbWM0B5BBCANsBgBYajBdA"
+    "CAIiBDAMvBODVABAjBRBYTB/BGBABDBOBJHuBmBHCBCVBGBBBEDASAMEeJBACABlBBAZABAsB0BSDUCevBUBBA4FuBpBDkBvBUA7BqBNAnCa"
+    "lBG5FrBzGHCACHBBBXPABA+CHCmBQABAcAKnBHAVALtBTASoCnGgBfIBkBRAxBdwDGBBBlBVAZFBBBfOAnKSPABMBhB8DAvC5cmHjGsyCgDP"
+    "vhBRFZ68DFmS51Gdi3B4RHeRuCRdSvBzBUFSzNnB1MqCFAvF3/FI1mBpBJ33IiJPAdCCAODIrMkoCqDFMDIHJwzIA1PsBhBAhKdSrBkPalHd"
+    "CAvPGBDBBBOBkG7pBDBaBBBACABJBDBABAGAEABABABCBBBACABABABABABBBACDBGBDBDBABJBQFCBEBQkqE/2pBgB5hEG9GCh0FOwpHPtT"
+    "itC9QivBq6EF/iE";
+
+/// Category M*.
+inline constexpr char category_m[] =
+    "gYvDzIGnIsBBABBBBBAoCKwBUQAlDGCFCBBDjBAea7CK6BIJAYDBIBCBErBC7BIqBXBgB2BCBRBGKBdC4BABGCBCCJAKBaACC4BABEEBCCDA"
+    "eBDALC4BABHBCBCUBWFBC4BABGCBCCHCKBeA7BEDCBDJAoBE3BABGBCBDHBLBdC4BABGBCBDHBLBPAMD3BBBGBCBDJAKBdCmCAEFBABHSB9B"
+    "ACGMHiDACILGpCBbABABAEBxBTBBFKBjBJAkDTXDECBCCGDDNLBAKD/VCydDcCdBeBgCfJAtBCBA1DBiBA2DLEL7GE5BJBcCAwBexBEvBQmB"
+    "IMCeM4BNwBT4ECBUEAGACCmG/BwWgB+/CCtEAgDfqRFpDB0udDBJgBBwCBwIADAEAXEEAzCByBRaRNAmBHZMsBDvBNkBAjCNMAIBtBCyBABC"
+    "CBFBBApBEFBsHHBBw5TAhXPQPteAiHA1EEm0BCBBFDoBCEAlFB9RDhCE9JBvCDmCKxBD6DC1BOpBACBKDtBKHA9BCkBNQBsBAMCwBNIDBB8C"
+    "LGACA9ELVD3BBBGCBCCJAKBCGDEjCIBACABDBEBAOByCRXAxCTrHGCIbByCQqDMlDOgIO1HFBBCDBABBtEGCGDAcJoBGBDIAJKuBP1MHBHyC"
+    "VBN6DFDABBBGBAiCEBBBE7KDJBBAwBGDEXAlnFAGOomLRguCE7BG4gBAB2BHDxCALBrlTBhzEtBCW+QEDFIHCGeD0EC79B2BExBIAOAWEBOw"
+    "qBGBQCGBBBEkDAgFG3LA9BD8PD+HBgXGtDG19lYvH";
+
 /// Categories P* and the symbols of ASCII.
 inline constexpr char punctuation[] =
     "hBOKGaFaDiBAFADAKBDADA+VAIAyOFpBBzBABACACAsBBUBBBNACBqCDmDArBNpHC2BOfAlIBKA/LAjYA6CAKBoFOBAlBDnCAqCEEBvDFrFA"
     "kTI3EAsTBsBBuCCnCB9ECBClBK5JB4GBgEGBFsFG7ED7BE+BBgCHLA8ZXITBMBLeBOB5TDdB9hBNvCBfJzMV/BDgBB7XDBBwDAvEuBBS+NCE"
     "JCLQAMAiDA6CAigdBtICjDAKAzDF8LD2CBoBCBAxBBvBAhDMQB8DD+DBQB5HAyqUBwGJWiBBNBAEABB1ECBFBDKBDBaCBAbABABG6MC8UAwB"
     "A+MAnXAnGAfAwIImBAwDGiCG5CDqlBGtDBBD+DDwBBvCEDANABC4CFrDA8QA6HWpDC4HCxpDE5vRBlEAhCEIA6qUAnvHE";
+
+/// Characters that \w stands for.
+inline constexpr char word_characters[] =
+    "wBJHZEABZvBAKAEAFWBeBpOELOEHABAR0DBBCDBAGABCBABTByCBqEBsFBlBCAGoBIsBBABBBBBAIaEDdKFpCElDBHCJBSCAQ6BCkDO1BEAC"
+    "ACtBSbEKFXBFIqCBgECJBSBHCBCVBGBADDCICBCDIAEBBECLKABACCBFEBCVBGBBBBBBCABEEBCCDAHDBAHPLCBIBCBVBGBBBECJBCBCCAPD"
+    "CJJGBCBHCBCVBGBBBECICBCCHCEBBECJBAQBBFDCBDDBBABBDBDCDLEEDCBDCAGAOJQMBCBWBPCIBCBDHBBCCACDCJQDBHBCBWBJBECIBCBD"
+    "HBGBBDCJBCMMBCByBBCBEFDHECJKFBCBRDXBIBACGDAEFBABHGJCBN5BFOBJnBBBABEBXBABWCEBABGBJCDgBAXBGJLABABAEJBjBETBRBjB"
+    "JA5BpCGtCClBBAFACqBBsKBDCGBABDCoBBDCgBBDCGBABDCOB4BBDCiCCCgBPQ1CCFDrTCQBZFqCDKHVJVLTMMBCBBMzCDAEBCJhBCBKG4CH"
+    "qBFlCKeBLELKnBCELrBEZGJmBbE+BBcCKGJNAIexBsCDJRIMzDM3BIJDwBCKFqBCCQCBmBF1QCFClBCFCHBABABABeC0BBGBADCBGDDCFEMF"
+    "CBGPBxBBTAcANAQMzBgBRAEACJBADEGABABABDBKCDFEEARoBtZzB24BkHGIMlBBAFAC3BHAPXJGBGBGBGBGBGBGBGBfvBA1OCZOBECEE1CC"
+    "BCCB5CBDFqBB9CRfwBPgQ/tGgCs0VjCtBCsIDbUyBBJByDlBICmDCiCCBBABHV1BEATzBMlCKJGXDABwBCjBMcDgCOKGeB2BJNCJGWDoCYCC"
+    "PCEKFCFCFJGBGBqBBNG6DBBCJGj9KMWEwBkoItLCpDmBGMEFLBMBEBABBBBBrDhBqLS/BC1BoBLEPQPDBYCgBEBmETJHZEABZL4CDFCFCFCC"
+    "jBLBZBSBBBOCNiB6DlC0BoEAiEcDwBPAffNdFqBFdCjBEHBEqB9ECJGjBEjBEnBIzBMKBOBGBBBKBOBGBBDzBM2JJVKHYFBpBBIlCFCABrBB"
+    "BDACWKWJehCSBBKVKZmC3BGBgCDBBFHBCBcCCEAgBcDcjBHBdZ1BKVKSNRuDoC3ByBNyBNnBIJGlBDEBW6HpBBBDBQC3BgBKAIgBfVqBUbWJ"
+    "mCfPJ7BHANYHJG0BBJEDIjBCAJkCEDBMBAjBRBkBGD+BGBABDBOBJH6BFJGDBHCBCVBGBBBEBJCBCCCAGAFGCGDELJBACABlBBJBACABDBHN"
+    "BdqCFJEDelCBAIJmF1BCIXFiBgCDALJmB4BHJGTcaCOEJGG5F6BlDpCVHCACHBBBdBBCIMJmCHCtBCHBBb+BIAIpCDASoCnGgBPJGIBsBBIP"
+    "JYdCVBNpCGBBBrBDABBBIIJGFBBBkBBBBFHJ2JWJQBoBDENK1CAvC5cmDuDRjGsyCgDPvhBQVK68DFmS51G5Bm2B4RHeBJGuCBJGdCEL2BJD"
+    "MJJUFSwNsBDJmG/BgEqCE4BHQgCBBBLBO3/FI1mBpBJn3IDBGBBBiJPAdCCAODIrMkoCqDFMDIHJDBxiEJmQtBCW+QEDFIHCGeD0EC7N0CBm"
+    "CBBCACBCDBLBABGBgCBDCHBGBbBDBEBADGBzKCYBYBeBYBeBYBeBYBeBYBHCxBgQ2BExBIAOAWEBOwiBeGF1GGBQCGBBBEF9BhBAwDsBDNCJ"
+    "EAhKeR5B2OpB2GqBlPGBDBBBOBkGLGpBrCEJmlBDBaBBBACABJBDBABAGAEABABABCBBBACABABABABABBBACDBGBDBDBABJBQFCBEBQ0TZG"
+    "ZGZmzCJmgB/2pBgB5hEG9GCh0FOwpHPtTitC9QivBq6EF/iEwq3VvH";
 
 /// Characters that BERT leaves out: categories Cc, Cf and Co, and U+FFFD.
 inline constexpr char controls[] =
@@ -37713,6 +39108,7 @@ inline constexpr char foldings[] =
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
@@ -37720,30 +39116,61 @@ namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
 /// Takes the first character off UTF-8 text that is not empty; a byte that begins none is U+FFFD.
 char32_t take_character(std::string_view& from);
 
+/// Bytes of the last character of UTF-8 text that is not empty, as take_character would come to it.
+std::size_t last_character_length(std::string_view text);
+
 void append_utf8(std::string& to, char32_t code);
 
 /// A set of characters, kept as ranges.
 class character_set {
  public:
-  /// From a table of unicode_tables.hpp.
-  explicit character_set(std::string_view table);
-  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
-
-  /// Takes a number off a table.
-  static std::uint32_t number(std::string_view& table);
-
- private:
   struct range {
     char32_t first, end;
   };
+
+  /// From a table of unicode_tables.hpp.
+  explicit character_set(std::string_view table);
+  /// From ranges in any order, which may overlap.
+  explicit character_set(std::vector<range> ranges);
+  bool contains(char32_t c) const { return c < ascii_.size() ? ascii_[c] : search(c); }
+  /// In ascending order, apart.
+  std::vector<range> const& ranges() const { return ranges_; }
+  /// The characters that are not in this set.
+  character_set others() const;
+
+  /// Takes a number off a table.
+  static std::uint32_t number(std::string_view& table);
+  /// Takes a distance off a table, which is negative where its number is odd, and adds it to `from`.
+  static char32_t moved(char32_t from, std::string_view& table) {
+    const std::uint32_t z = number(table);
+    return static_cast<char32_t>(static_cast<std::int64_t>(from) +
+                                 (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
+  }
+
+ private:
+  static constexpr char32_t end_of_unicode = 0x110000;
   bool search(char32_t c) const;
+  void finish();
 
   std::vector<range> ranges_;
   std::array<bool, 128> ascii_{};
 };
 
-/// Unicode's White_Space.
+/// Unicode's White_Space, in ascending order.
+inline constexpr std::array<character_set::range, 10> white_space{{{9, 14},
+                                                                   {' ', ' ' + 1},
+                                                                   {0x85, 0x86},
+                                                                   {0xA0, 0xA1},
+                                                                   {0x1680, 0x1681},
+                                                                   {0x2000, 0x200B},
+                                                                   {0x2028, 0x202A},
+                                                                   {0x202F, 0x2030},
+                                                                   {0x205F, 0x2060},
+                                                                   {0x3000, 0x3001}}};
 bool is_white_space(char32_t c);
+
+/// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
+bool is_chinese(char32_t c);
 
 /// Lower case without accents, of a character at a time: canonical decomposition, whose nonspacing marks are
 /// left out, in lower case.
@@ -37772,6 +39199,12 @@ TESSERA_BODY char32_t take_character(std::string_view& from) {
   return code;
 }
 
+TESSERA_BODY std::size_t last_character_length(std::string_view text) {
+  for (std::size_t length = 2; length <= 4 && length <= text.size(); ++length)
+    if (io::utf8_length(text.substr(text.size() - length)) == length) return length;
+  return 1;
+}
+
 TESSERA_BODY void append_utf8(std::string& to, char32_t code) {
   const auto put = [&](char32_t byte) { to += static_cast<char>(static_cast<unsigned char>(byte)); };
   if (code < 0x80) return put(code);
@@ -37791,14 +39224,45 @@ TESSERA_BODY character_set::character_set(std::string_view table) {
     at += number(table) + 1;
     ranges_.push_back({first, at});
   }
+  finish();
+}
+
+TESSERA_BODY character_set::character_set(std::vector<range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](range const& a, range const& b) { return a.first < b.first; });
+  for (range const& r : ranges) {
+    if (ranges_.empty() || ranges_.back().end < r.first)
+      ranges_.push_back(r);
+    else
+      ranges_.back().end = std::max(ranges_.back().end, r.end);
+  }
+  finish();
+}
+
+TESSERA_BODY void character_set::finish() {
   for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = search(c);
 }
 
+TESSERA_BODY character_set character_set::others() const {
+  std::vector<range> between;
+  char32_t at = 0;
+  for (range const& r : ranges_) {
+    if (at < r.first) between.push_back({at, r.first});
+    at = r.end;
+  }
+  if (at < end_of_unicode) between.push_back({at, end_of_unicode});
+  return character_set(std::move(between));
+}
+
 TESSERA_BODY std::uint32_t character_set::number(std::string_view& table) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr auto values = [] {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::array<std::uint8_t, 128> all{};
+    for (std::size_t i = 0; i < digits.size(); ++i) all[std::size_t(digits[i])] = std::uint8_t(i);
+    return all;
+  }();
   std::uint32_t n = 0;
   for (int shift = 0;; shift += 5) {
-    const auto digit = static_cast<std::uint32_t>(digits.find(table.front()));
+    const std::uint32_t digit = values[std::size_t(table.front())];
     table.remove_prefix(1);
     n |= (digit & 31) << shift;
     if (digit < 32) return n;
@@ -37812,9 +39276,15 @@ TESSERA_BODY bool character_set::search(char32_t c) const {
 }
 
 TESSERA_BODY bool is_white_space(char32_t c) {
-  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
+  return std::any_of(white_space.begin(), white_space.end(),
+                     [c](character_set::range const& r) { return c >= r.first && c < r.end; });
+}
+
+TESSERA_BODY bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 TESSERA_BODY accent_folding::accent_folding() {
@@ -37822,11 +39292,7 @@ TESSERA_BODY accent_folding::accent_folding() {
   for (char32_t c = 0; !table.empty();) {
     c += character_set::number(table);
     folding f{c, static_cast<std::uint32_t>(results_.size()), character_set::number(table)};
-    for (std::uint32_t i = 0; i < f.count; ++i) {
-      const std::uint32_t z = character_set::number(table);
-      results_ += static_cast<char32_t>(static_cast<std::int64_t>(c) +
-                                        (z % 2 ? -std::int64_t(z / 2) - 1 : std::int64_t(z / 2)));
-    }
+    for (std::uint32_t i = 0; i < f.count; ++i) results_ += character_set::moved(c, table);
     all_.push_back(f);
   }
 }
@@ -37854,6 +39320,1230 @@ TESSERA_BODY void accent_folding::append(std::u32string& to, char32_t c) const {
 }}}  // namespace tessera::TESSERA_ISA::tokenizers
 #endif
 
+// ---- tessera/tokenizers/composition.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_COMPOSITION
+#define TESSERA_SINGLE_TOKENIZERS_COMPOSITION
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Text in Normalization Form C (Unicode Standard Annex 15): letters and the marks behind them are one
+/// character where there is one, and marks stand in one order.
+class canonical_composition {
+ public:
+  canonical_composition();
+
+  /// Bytes that are not UTF-8 stay as they are.
+  std::string operator()(std::string_view text) const;
+
+ private:
+  struct decomposition {
+    char32_t of;
+    std::size_t first, count;
+  };
+  struct marks {
+    char32_t first, end;
+    std::uint32_t order;
+  };
+  static constexpr char32_t first_that_changes = 0x300;  // before it every character stays as it is
+
+  /// Canonical_Combining_Class: 0, or the place of a mark among others.
+  std::uint32_t order_of(char32_t c) const;
+  void decompose(char32_t c, std::u32string& to) const;
+  /// The character that two compose to, or 0.
+  char32_t composed(char32_t first, char32_t second) const;
+  void sort_marks(std::u32string& text) const;
+  void compose(std::u32string& text) const;
+
+  std::vector<decomposition> decompositions_;
+  std::u32string parts_;
+  std::vector<marks> marks_;
+  std::unordered_map<std::uint64_t, char32_t> composites_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY canonical_composition::canonical_composition() {
+  std::string_view table = tables::decompositions;
+  for (char32_t c = 0; !table.empty();) {
+    c += character_set::number(table);
+    const std::uint32_t kind = character_set::number(table);
+    decompositions_.push_back({c, parts_.size(), kind == 0 ? 2 : kind});
+    for (std::size_t i = 0; i < decompositions_.back().count; ++i) parts_ += character_set::moved(c, table);
+    if (kind == 0) composites_.emplace(std::uint64_t(parts_[parts_.size() - 2]) << 32 | parts_.back(), c);
+  }
+  table = tables::combining_classes;
+  for (char32_t at = 0; !table.empty();) {
+    const char32_t first = at + character_set::number(table);
+    at = first + character_set::number(table) + 1;
+    marks_.push_back({first, at, character_set::number(table)});
+  }
+}
+
+TESSERA_BODY std::string canonical_composition::operator()(std::string_view text) const {
+  std::string result;
+  std::u32string part;  // characters that may change, and the one before them
+  const auto end_part = [&] {
+    if (part.size() > 1 || (!part.empty() && part.front() >= first_that_changes)) {
+      std::u32string letters;
+      for (const char32_t c : part) decompose(c, letters);
+      sort_marks(letters);
+      compose(letters);
+      part.swap(letters);
+    }
+    for (const char32_t c : part) append_utf8(result, c);
+    part.clear();
+  };
+  while (!text.empty()) {
+    const std::size_t length = io::utf8_length(text);
+    if (length == 0) {
+      end_part();
+      result += text.front();
+      text.remove_prefix(1);
+      continue;
+    }
+    const char32_t c = take_character(text);
+    if (c < first_that_changes) end_part();
+    part += c;
+  }
+  end_part();
+  return result;
+}
+
+TESSERA_BODY std::uint32_t canonical_composition::order_of(char32_t c) const {
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), c,
+                                      [](char32_t code, marks const& run) { return code < run.first; });
+  return after != marks_.begin() && c < (after - 1)->end ? (after - 1)->order : 0;
+}
+
+TESSERA_BODY void canonical_composition::decompose(char32_t c, std::u32string& to) const {
+  const auto at = std::lower_bound(decompositions_.begin(), decompositions_.end(), c,
+                                   [](decomposition const& d, char32_t code) { return d.of < code; });
+  if (at == decompositions_.end() || at->of != c) {
+    to += c;  // also a syllable of Hangul: its letters would make the same one
+  } else if (at->count == 2 && composed(parts_[at->first], parts_[at->first + 1]) == c) {
+    decompose(parts_[at->first], to);  // four deep at most
+    decompose(parts_[at->first + 1], to);
+  } else {
+    to.append(parts_, at->first, at->count);
+  }
+}
+
+TESSERA_BODY char32_t canonical_composition::composed(char32_t first, char32_t second) const {
+  // Hangul (The Unicode Standard, 3.12): a leading consonant and a vowel, or their syllable and a
+  // trailing consonant.
+  if (first >= 0x1100 && first < 0x1113 && second >= 0x1161 && second < 0x1176)
+    return 0xAC00 + ((first - 0x1100) * 21 + (second - 0x1161)) * 28;
+  if (first >= 0xAC00 && first < 0xD7A4 && (first - 0xAC00) % 28 == 0 && second > 0x11A7 && second < 0x11C3)
+    return first + (second - 0x11A7);
+  const auto at = composites_.find(std::uint64_t(first) << 32 | second);
+  return at == composites_.end() ? 0 : at->second;
+}
+
+TESSERA_BODY void canonical_composition::sort_marks(std::u32string& text) const {
+  const auto is_mark = [&](char32_t c) { return order_of(c) != 0; };
+  std::vector<std::tuple<std::uint32_t, std::size_t, char32_t>> by_order;
+  for (auto at = text.begin(); at != text.end();) {
+    const auto first = std::find_if(at, text.end(), is_mark);
+    at = std::find_if_not(first, text.end(), is_mark);
+    if (at - first < 2) continue;
+    by_order.clear();  // of equal order the first stays the first
+    for (auto mark = first; mark != at; ++mark) by_order.push_back({order_of(*mark), by_order.size(), *mark});
+    std::sort(by_order.begin(), by_order.end());
+    std::transform(by_order.begin(), by_order.end(), first,
+                   [](auto const& mark) { return std::get<2>(mark); });
+  }
+}
+
+TESSERA_BODY void canonical_composition::compose(std::u32string& text) const {
+  constexpr std::size_t none = ~std::size_t(0);
+  std::size_t to = 0, starter = none;
+  std::uint32_t last = 0;  // the order of the character before, if it stays
+  for (const char32_t c : text) {
+    const std::uint32_t order = order_of(c);
+    // A mark is blocked by one of its own order, anything else by every character in between.
+    const bool reaches =
+        starter != none && (to == starter + 1 || last < order) && (to == starter + 1 || last != 0);
+    if (const char32_t whole = reaches ? composed(text[starter], c) : 0) {
+      text[starter] = whole;
+      continue;
+    }
+    if (order == 0) starter = to;
+    last = order;
+    text[to++] = c;
+  }
+  text.resize(to);
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/normalizer.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_NORMALIZER
+#define TESSERA_SINGLE_TOKENIZERS_NORMALIZER
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// BERT's way to clean a text.
+class bert_normalizer {
+ public:
+  explicit bert_normalizer(io::json_place const& part);
+  std::string operator()(std::string_view text) const;
+
+ private:
+  bool cleans_, sets_chinese_apart_, folds_;
+  character_set controls_{tables::controls};
+  accent_folding folding_;
+};
+
+/// How a text is changed before it is cut: NFC, Prepend and Replace of SentencePiece, and BertNormalizer,
+/// alone or one after another.
+class normalizer {
+ public:
+  /// The part "normalizer" of a tokenizer.json, if it has one. Throws io_error for any other kind.
+  explicit normalizer(io::json_place const& file);
+
+  bool changes_nothing() const { return steps_.empty(); }
+  std::string operator()(std::string_view text) const;
+
+ private:
+  struct prepend {
+    std::string text;
+  };
+  struct replace {
+    std::string from, to;
+  };
+  using step = std::variant<prepend, replace, canonical_composition, bert_normalizer>;
+
+  static std::string applied(prepend const& s, std::string_view text) {
+    return text.empty() ? std::string() : s.text + std::string(text);
+  }
+  static std::string applied(replace const& s, std::string_view text) { return replaced(text, s.from, s.to); }
+  static std::string applied(auto const& s, std::string_view text) { return s(text); }
+
+  void add(io::json_place const& part);
+
+  std::vector<step> steps_;
+  text_growth growth_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY bert_normalizer::bert_normalizer(io::json_place const& part)
+    : cleans_(bool_or(part, "clean_text", true)),
+      sets_chinese_apart_(bool_or(part, "handle_chinese_chars", true)),
+      folds_(bool_or(part, "lowercase", true)) {
+  allow_members(part, {"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  if (bool_or(part, "strip_accents", folds_) != folds_)
+    part.at("strip_accents").fail("differs from \"lowercase\": only both or none are known");
+}
+
+TESSERA_BODY std::string bert_normalizer::operator()(std::string_view text) const {
+  std::string result;
+  std::u32string letters;
+  while (!text.empty()) {
+    char32_t c = take_character(text);
+    if (cleans_ && controls_.contains(c)) continue;
+    if (cleans_ && is_white_space(c)) c = ' ';
+    const bool is_apart = sets_chinese_apart_ && is_chinese(c);
+    letters.clear();
+    folds_ ? folding_.append(letters, c) : letters.push_back(c);
+    if (is_apart) result += ' ';
+    for (const char32_t letter : letters) append_utf8(result, letter);
+    if (is_apart) result += ' ';
+  }
+  return result;
+}
+
+TESSERA_BODY normalizer::normalizer(io::json_place const& file) {
+  read_parts(file, "normalizer", "normalizers", [&](io::json_place const& one) { add(one); });
+}
+
+TESSERA_BODY void normalizer::add(io::json_place const& part) {
+  std::string const& type = part.at("type").as_string();
+  if (type == "Prepend") {
+    allow_members(part, {"type", "prepend"});
+    growth_.multiply(part, 1, part.at("prepend").as_string().size());
+    steps_.push_back(prepend{part.at("prepend").as_string()});
+  } else if (type == "Replace") {
+    allow_members(part, {"type", "pattern", "content"});
+    const replace added{string_pattern(part.at("pattern")), part.at("content").as_string()};
+    growth_.multiply(part, added.from.size(), added.to.size());
+    steps_.push_back(added);
+  } else if (type == "NFC") {
+    allow_members(part, {"type"});
+    steps_.push_back(canonical_composition());
+  } else if (type == "BertNormalizer") {
+    steps_.push_back(bert_normalizer(part));
+  } else {
+    refuse_type(part, "Sequence, NFC, Prepend, Replace, BertNormalizer");
+  }
+}
+
+TESSERA_BODY std::string normalizer::operator()(std::string_view text) const {
+  std::string result(text);
+  for (step const& s : steps_) result = std::visit([&](auto const& one) { return applied(one, result); }, s);
+  return result;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/merges.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_MERGES
+#define TESSERA_SINGLE_TOKENIZERS_MERGES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Two neighbouring pieces that become one.
+struct merge {
+  std::int32_t left, right, merged;
+};
+
+/// A word of a corpus, as pieces, and how often it occurs.
+struct counted_word {
+  std::vector<std::int32_t> pieces;
+  std::int64_t count;
+};
+
+namespace detail {
+
+/// Of a pair of neighbours, for a map; pairs in the order of their keys are in the order of their numbers.
+inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
+  return std::uint64_t(std::uint32_t(left)) << 32 | std::uint32_t(right);
+}
+
+/// Where a word has a pair, from the left; the pair is merged there.
+std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word);
+
+/// How often each pair of neighbours occurs in words whose pairs are merged.
+class pair_counts {
+ public:
+  pair_counts(std::vector<counted_word> words, std::int64_t least_count);
+
+  /// The most frequent pair, of several the one of smaller numbers, with `merged` 0; its turn is over then.
+  /// Nothing if no pair occurs least_count times.
+  std::optional<merge> next();
+  /// Merges a pair in all words.
+  void apply(merge const& pair);
+
+ private:
+  using candidate = std::pair<std::int64_t, std::uint64_t>;  // count, ~key: the greatest is merged first
+
+  /// Counts the pairs that begin at pieces [begin, end) of word w, or takes them from the counts.
+  void count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin, std::size_t end,
+             std::int64_t sign);
+  void suggest_changed();
+
+  std::vector<counted_word> words_;
+  std::int64_t least_count_;
+  std::unordered_map<std::uint64_t, std::int64_t> counts_;
+  std::unordered_map<std::uint64_t, std::vector<std::size_t>> words_with_;
+  std::priority_queue<candidate> likeliest_;
+  std::vector<std::uint64_t> changed_;  // keys
+};
+
+}  // namespace detail
+
+/// Merges the most frequent pair of neighbours, again and again (Sennrich et al. 2016, "Neural Machine
+/// Translation of Rare Words with Subword Units"), while there are fewer than `most` pieces and the pair
+/// occurs `least_count` times. Of pairs that are equally frequent the one of smaller numbers is merged.
+///   pieces   the text of each number in words; merged pieces are added
+///   join     the piece that two pieces make, both given as text
+template <class Join>
+std::vector<merge> learn_merges(std::vector<counted_word> words, std::vector<std::string>& pieces,
+                                std::size_t most, Join&& join, std::int64_t least_count = 2) {
+  std::unordered_map<std::string, std::int32_t> numbers;
+  for (std::size_t i = 0; i < pieces.size(); ++i) numbers.emplace(pieces[i], std::int32_t(i));
+  detail::pair_counts pairs(std::move(words), least_count);
+  std::vector<merge> merges;
+  while (pieces.size() < most) {
+    std::optional<merge> best = pairs.next();
+    if (!best) break;
+    std::string made = join(pieces[std::size_t(best->left)], pieces[std::size_t(best->right)]);
+    const auto [place, is_new] = numbers.emplace(made, std::int32_t(pieces.size()));
+    best->merged = place->second;  // another pair may have made it
+    if (is_new) pieces.push_back(std::move(made));
+    merges.push_back(*best);
+    pairs.apply(*best);
+  }
+  return merges;
+}
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_BODY std::vector<std::size_t> apply(merge const& pair, std::vector<std::int32_t>& word) {
+  std::vector<std::size_t> places;
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool here = i + 1 < word.size() && word[i] == pair.left && word[i + 1] == pair.right;
+    if (here) places.push_back(i);
+    word[to++] = here ? pair.merged : word[i];
+    i += here;
+  }
+  word.resize(to);
+  return places;
+}
+
+TESSERA_BODY pair_counts::pair_counts(std::vector<counted_word> words, std::int64_t least_count)
+    : words_(std::move(words)), least_count_(least_count) {
+  for (std::size_t w = 0; w < words_.size(); ++w) count(w, words_[w].pieces, 0, words_[w].pieces.size(), 1);
+  suggest_changed();
+}
+
+TESSERA_BODY std::optional<merge> pair_counts::next() {
+  while (!likeliest_.empty()) {
+    const auto [count, negated] = likeliest_.top();
+    likeliest_.pop();
+    const std::uint64_t key = ~negated;
+    if (count == counts_[key]) return merge{std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), 0};
+  }  // else it is an older count
+  return std::nullopt;
+}
+
+TESSERA_BODY void pair_counts::apply(merge const& pair) {
+  const std::uint64_t key = pair_key(pair.left, pair.right);
+  std::vector<std::size_t> with = std::move(words_with_[key]);
+  words_with_.erase(key);
+  std::sort(with.begin(), with.end());
+  with.erase(std::unique(with.begin(), with.end()), with.end());
+  for (const std::size_t w : with) {
+    const std::vector<std::int32_t> before = words_[w].pieces;
+    const std::vector<std::size_t> places = detail::apply(pair, words_[w].pieces);
+    std::size_t counted = 0;  // only pairs beside a merge change
+    for (const std::size_t i : places) {
+      count(w, before, std::max(counted, i - (i > 0)), i + 2, -1);
+      counted = i + 2;
+    }
+    counted = 0;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t i = places[k] - k;
+      count(w, words_[w].pieces, std::max(counted, i - (i > 0)), i + 1, 1);
+      counted = i + 1;
+    }
+  }
+  suggest_changed();
+}
+
+TESSERA_BODY void pair_counts::count(std::size_t w, std::vector<std::int32_t> const& word, std::size_t begin,
+                                     std::size_t end, std::int64_t sign) {
+  for (std::size_t i = begin; i < end && i + 1 < word.size(); ++i) {
+    const std::uint64_t key = pair_key(word[i], word[i + 1]);
+    counts_[key] += sign * words_[w].count;
+    if (sign > 0) words_with_[key].push_back(w);
+    changed_.push_back(key);
+  }
+}
+
+TESSERA_BODY void pair_counts::suggest_changed() {
+  std::sort(changed_.begin(), changed_.end());
+  changed_.erase(std::unique(changed_.begin(), changed_.end()), changed_.end());
+  for (const std::uint64_t key : changed_)
+    if (const std::int64_t count = counts_[key]; count >= least_count_) likeliest_.push({count, ~key});
+  changed_.clear();
+}
+
+}  // namespace detail
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/merge_table.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_MERGE_TABLE
+#define TESSERA_SINGLE_TOKENIZERS_MERGE_TABLE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// Which pairs of neighbouring pieces were learned, and in which order.
+class merge_table {
+  struct ranked {
+    std::size_t rank;
+    std::int32_t merged;
+  };
+
+ public:
+  /// Memory of a merge, used again for the next word.
+  class memory {
+    friend merge_table;
+    struct place {
+      std::size_t before, behind;  // places of the neighbours
+      ranked const* pair;          // of the piece and the one behind it, or null
+    };
+    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
+    std::vector<place> places;
+    std::vector<candidate> heap;
+  };
+
+  /// Of equal pairs the last counts.
+  void add(merge const& pair, std::size_t rank) {
+    ranks_[pair_key(pair.left, pair.right)] = {rank, pair.merged};
+  }
+  /// In the order of their ranks.
+  std::vector<merge> in_order() const;
+
+  /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
+  /// finds it: n log n steps for a word of n pieces.
+  void apply(std::vector<std::int32_t>& word, memory& use) const;
+
+ private:
+  std::unordered_map<std::uint64_t, ranked> ranks_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<merge> merge_table::in_order() const {
+  std::vector<std::pair<std::size_t, merge>> by_rank;
+  for (auto const& [key, at] : ranks_)
+    by_rank.push_back({at.rank, {std::int32_t(key >> 32), std::int32_t(key & 0xFFFFFFFF), at.merged}});
+  std::sort(by_rank.begin(), by_rank.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  std::vector<merge> merges;
+  for (auto const& [rank, pair] : by_rank) merges.push_back(pair);
+  return merges;
+}
+
+TESSERA_BODY void merge_table::apply(std::vector<std::int32_t>& word, memory& use) const {
+  constexpr std::int32_t gone = -1;  // part of the piece before it
+  auto& places = use.places;
+  auto& heap = use.heap;
+  places.resize(word.size());
+  heap.clear();
+  const auto look_up = [&](std::size_t left) {
+    auto& [before, behind, pair] = places[left];
+    const auto at = behind < word.size() ? ranks_.find(pair_key(word[left], word[behind])) : ranks_.end();
+    pair = at == ranks_.end() ? nullptr : &at->second;
+    if (pair) heap.push_back({pair->rank, left});
+    return pair != nullptr;
+  };
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    places[i] = {i - 1, i + 1, nullptr};
+    look_up(i);
+  }
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto [rank, left] = heap.back();
+    heap.pop_back();
+    auto& [before, behind, pair] = places[left];
+    if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
+    word[left] = pair->merged, word[behind] = gone;
+    places[behind].pair = nullptr;
+    behind = places[behind].behind;
+    if (behind < word.size()) places[behind].before = left;
+    for (const std::size_t changed : {before, left})
+      if (changed < word.size() && look_up(changed))
+        std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  }
+  std::erase(word, gone);
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/pieces.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_PIECES
+#define TESSERA_SINGLE_TOKENIZERS_PIECES
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// What the tokenizers share: the numbers of their pieces, and the words of a text to learn pieces from.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// Of a text, whoever owns it.
+struct text_hash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+template <class Value> using text_map = std::unordered_map<std::string, Value, text_hash, std::equal_to<>>;
+
+using piece_numbers = text_map<std::int32_t>;
+
+/// The number of a piece, or -1.
+inline std::int32_t number_of(piece_numbers const& numbers, std::string_view piece) {
+  const auto at = numbers.find(piece);
+  return at == numbers.end() ? -1 : at->second;
+}
+
+/// The pieces of a JSON object of their numbers, by number: an empty one is a number that none has. Throws
+/// io_error where two have one number, or numbers are much larger than there are pieces.
+std::vector<std::string> read_pieces(io::json_place const& object);
+
+/// Cuts a word into the longest pieces that there are, from the left. A piece that goes on with a word begins
+/// with a prefix.
+class longest_pieces {
+ public:
+  longest_pieces(std::string prefix, std::size_t longest_word)
+      : prefix_(std::move(prefix)), longest_word_(longest_word), longest_piece_(prefix_.size()) {}
+
+  void know(std::string_view piece) { longest_piece_ = std::max(longest_piece_, piece.size()); }
+  /// Adds the pieces of a word; false if it is not made of pieces, or has too many characters.
+  bool append(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens) const;
+
+ private:
+  std::string prefix_;
+  std::size_t longest_word_;   // characters
+  std::size_t longest_piece_;  // bytes
+};
+
+/// How often each word occurs; `for_each_word(visit)` shows them.
+template <class ForEachWord> auto counted_words(ForEachWord&& for_each_word) {
+  std::map<std::string, std::int64_t, std::less<>> words;
+  for_each_word([&](std::string_view word) {
+    if (const auto at = words.find(word); at != words.end())
+      ++at->second;
+    else
+      words.emplace(word, 1);
+  });
+  return words;
+}
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY std::vector<std::string> read_pieces(io::json_place const& object) {
+  if (object.members().empty()) object.fail("has no pieces");
+  const std::size_t most = 4 * object.members().size() + 1000;
+  std::vector<std::string> pieces;
+  for (io::json_member const& member : object.members()) {
+    const auto token = object.at(member).as_integer<std::uint32_t>();
+    if (token >= most)
+      object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
+                                     " pieces should be below ", most));
+    if (token >= pieces.size()) pieces.resize(token + 1);
+    if (!pieces[token].empty())
+      object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
+    pieces[token] = member.key;
+  }
+  return pieces;
+}
+
+TESSERA_BODY bool longest_pieces::append(std::string_view word, piece_numbers const& numbers,
+                                         std::vector<std::int32_t>& tokens) const {
+  std::vector<std::size_t> ends;  // of its characters
+  for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
+    rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
+  if (ends.size() > longest_word_) return false;
+  const std::size_t before = tokens.size();
+  std::string piece;
+  for (std::size_t first = 0, begin = 0; first < ends.size();) {
+    const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : prefix_.size());
+    auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
+    std::int32_t found = -1;
+    for (; last > first && found < 0; --last) {
+      piece.assign(begin == 0 ? "" : prefix_).append(word.substr(begin, ends[last - 1] - begin));
+      found = number_of(numbers, piece);
+    }
+    if (found < 0) return tokens.resize(before), false;
+    tokens.push_back(found);
+    begin = ends[last], first = last + 1;
+  }
+  return true;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/piece_models.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_PIECE_MODELS
+#define TESSERA_SINGLE_TOKENIZERS_PIECE_MODELS
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+// The part "model" of a tokenizer.json, which makes tokens of a word.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// The pieces of a model, by number and by text.
+struct numbered_pieces {
+  std::vector<std::string> pieces;  // an empty one is a number that none has
+  piece_numbers numbers;
+  std::size_t count = 0;
+
+  explicit numbered_pieces(io::json_place const& object);
+};
+
+/// Memory of a text's words, used again for the next one.
+struct word_memory {
+  static constexpr std::size_t longest_kept = 256;  // bytes; longer words do not come again
+
+  text_map<std::pair<std::size_t, std::size_t>> known;  // where its tokens begin, and how many there are
+  std::vector<std::int32_t> tokens, word;
+  merge_table::memory merging;
+
+  /// Adds the tokens of a word: cut(word, tokens) finds them if it is new.
+  template <class Cut> void append(std::string_view text, std::vector<std::int32_t>& to, Cut&& cut) {
+    if (const auto at = known.find(text); at != known.end()) {
+      const auto first = tokens.begin() + std::ptrdiff_t(at->second.first);
+      to.insert(to.end(), first, first + std::ptrdiff_t(at->second.second));
+      return;
+    }
+    word.clear();
+    cut(text, word);
+    to.insert(to.end(), word.begin(), word.end());
+    if (text.size() >= longest_kept) return;
+    known.emplace(text, std::pair{tokens.size(), word.size()});
+    tokens.insert(tokens.end(), word.begin(), word.end());
+  }
+};
+
+/// Byte pair encoding (Sennrich et al. 2016): the characters of a word are merged in the order in which pairs
+/// were learned. A character that is no piece becomes the pieces of its bytes, as `<0xE2>`, or the unknown
+/// token.
+class merging_model {
+ public:
+  merging_model(io::json_place const& part, piece_numbers const& numbers);
+
+  /// Makes the tokens of a word. Throws option_error for a character that nothing stands for.
+  void cut(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
+           merge_table::memory& use) const;
+  /// Adds the tokens of a text of any length, in pieces that the memory may know.
+  void append(std::string_view text, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
+              word_memory& use) const;
+
+ private:
+  static constexpr char32_t no_character = 0x110000;
+  static std::uint64_t pair_of(char32_t left, char32_t right) { return std::uint64_t(left) << 32 | right; }
+
+  void read_merges(io::json_place const& list, piece_numbers const& numbers);
+  void add_merge(io::json_place const& at, std::string const& left, std::string const& right,
+                 std::size_t rank, piece_numbers const& numbers);
+  /// Whether both are pieces, and no merge joins one that ends with `left` and one that begins with `right`.
+  /// The tokens before such a place and behind it have nothing to do with each other.
+  bool is_border(char32_t left, char32_t right) const;
+  void merge_word(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
+                  merge_table::memory& use) const;
+  bool append_bytes(std::string_view character, std::vector<std::int32_t>& tokens) const;
+
+  merge_table merges_;
+  std::array<std::int32_t, 256> bytes_;  // `<0x00>` …, or -1
+  std::string unknown_name_;
+  std::int32_t unknown_ = -1;
+  bool has_unknown_ = false, fuses_unknown_ = false, falls_back_ = false, keeps_pieces_ = false;
+  std::unordered_set<char32_t> characters_;   // that are pieces
+  std::unordered_set<std::uint64_t> joined_;  // pairs that are no border
+  std::vector<bool> ascii_borders_;
+};
+
+/// WordPiece: a word becomes the longest pieces that there are, from the left, or the unknown token.
+class longest_piece_model {
+ public:
+  longest_piece_model(io::json_place const& part, piece_numbers const& numbers);
+  /// Makes the tokens of a word. Throws option_error if it is unknown and there is no token for that.
+  void cut(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
+           merge_table::memory&) const;
+  void append(std::string_view word, piece_numbers const& numbers, std::vector<std::int32_t>& tokens,
+              word_memory& use) const;
+
+ private:
+  static longest_pieces cutter_of(io::json_place const& part);
+
+  longest_pieces cutter_;
+  std::string unknown_name_;
+  std::int32_t unknown_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY numbered_pieces::numbered_pieces(io::json_place const& object) : pieces(read_pieces(object)) {
+  for (io::json_member const& member : object.members())
+    if (member.key.empty()) object.fail("has a piece without a character");
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (!pieces[i].empty()) numbers.emplace(pieces[i], std::int32_t(i));
+  count = numbers.size();
+}
+
+TESSERA_BODY merging_model::merging_model(io::json_place const& part, piece_numbers const& numbers)
+    : fuses_unknown_(bool_or(part, "fuse_unk", false)),
+      falls_back_(bool_or(part, "byte_fallback", false)),
+      keeps_pieces_(bool_or(part, "ignore_merges", false)) {
+  allow_members(part, {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                       "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+  for (char const* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (has(part, key) && !part.at(key).as_string().empty())
+      part.at(key).fail("is not empty: that is not known");
+  if (has(part, "dropout") && part.at("dropout").as_number() != 0)
+    part.at("dropout").fail("is not 0: pieces that are drawn are not known");
+  if (has(part, "unk_token")) {
+    has_unknown_ = true;
+    unknown_name_ = part.at("unk_token").as_string();
+    unknown_ = number_of(numbers, unknown_name_);
+  }
+  constexpr std::string_view hex = "0123456789ABCDEF";
+  for (std::size_t b = 0; b < 256; ++b)
+    bytes_[b] = number_of(numbers, std::string("<0x") + hex[b / 16] + hex[b % 16] + '>');
+  for (auto const& [piece, number] : numbers)
+    if (io::utf8_length(piece) == piece.size()) {
+      std::string_view rest = piece;
+      characters_.insert(take_character(rest));
+    }
+  read_merges(part.at("merges"), numbers);
+  ascii_borders_.resize(128 * 128);
+  std::u32string ascii;
+  std::copy_if(characters_.begin(), characters_.end(), std::back_inserter(ascii),
+               [](char32_t c) { return c < 128; });
+  for (const char32_t left : ascii)
+    for (const char32_t right : ascii)
+      ascii_borders_[128 * left + right] = !joined_.contains(pair_of(left, right));
+}
+
+TESSERA_BODY void merging_model::read_merges(io::json_place const& list, piece_numbers const& numbers) {
+  std::size_t rank = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto at = list.at(i);
+    if (auto const* line = at.value().get_if<std::string>()) {
+      if (line->starts_with("#version")) continue;
+      const std::size_t blank = line->find(' ');
+      if (blank == line->npos || line->find(' ', blank + 1) != line->npos)
+        at.fail("is " + io::in_quotes(*line) + ": two pieces with a blank between them are meant");
+      add_merge(at, line->substr(0, blank), line->substr(blank + 1), rank++, numbers);
+    } else {
+      if (at.size() != 2) at.fail(message("has ", at.size(), " pieces: two are meant"));
+      add_merge(at, at.at(0).as_string(), at.at(1).as_string(), rank++, numbers);
+    }
+  }
+}
+
+TESSERA_BODY void merging_model::add_merge(io::json_place const& at, std::string const& left,
+                                           std::string const& right, std::size_t rank,
+                                           piece_numbers const& numbers) {
+  const std::string merged = left + right;
+  for (std::string const* piece : {&left, &right, &merged})
+    if (number_of(numbers, *piece) < 0)
+      at.fail("needs the piece " + io::in_quotes(*piece) + ", which the vocabulary lacks");
+  merges_.add({number_of(numbers, left), number_of(numbers, right), number_of(numbers, merged)}, rank);
+  std::string_view begin = right, end = left;
+  end.remove_prefix(end.size() - last_character_length(end));
+  joined_.insert(pair_of(take_character(end), take_character(begin)));
+}
+
+TESSERA_BODY bool merging_model::is_border(char32_t left, char32_t right) const {
+  if (left < 128 && right < 128) return ascii_borders_[128 * left + right];
+  return characters_.contains(left) && characters_.contains(right) && !joined_.contains(pair_of(left, right));
+}
+
+TESSERA_BODY void merging_model::cut(std::string_view word, piece_numbers const& numbers,
+                                     std::vector<std::int32_t>& tokens, merge_table::memory& use) const {
+  if (keeps_pieces_)
+    if (const std::int32_t whole = number_of(numbers, word); whole >= 0) return tokens.push_back(whole);
+  merge_word(word, numbers, tokens, use);
+}
+
+TESSERA_BODY void merging_model::append(std::string_view word, piece_numbers const& numbers,
+                                        std::vector<std::int32_t>& tokens, word_memory& use) const {
+  if (keeps_pieces_)
+    if (const std::int32_t whole = number_of(numbers, word); whole >= 0) return tokens.push_back(whole);
+  const auto merge_part = [&](std::string_view part, std::vector<std::int32_t>& to) {
+    merge_word(part, numbers, to, use.merging);
+  };
+  std::size_t begin = 0;
+  char32_t before = no_character;
+  for (std::string_view rest = word; !rest.empty();) {
+    const std::size_t at = word.size() - rest.size();
+    char32_t c = static_cast<unsigned char>(rest.front());
+    if (c < 128)
+      rest.remove_prefix(1);
+    else if (const bool is_utf8 = io::utf8_length(rest) != 0; c = take_character(rest), !is_utf8)
+      c = no_character;
+    if (at > begin && is_border(before, c)) {
+      use.append(word.substr(begin, at - begin), tokens, merge_part);
+      begin = at;
+    }
+    before = c;
+  }
+  use.append(word.substr(begin), tokens, merge_part);
+}
+
+TESSERA_BODY bool merging_model::append_bytes(std::string_view character,
+                                              std::vector<std::int32_t>& tokens) const {
+  const auto number = [&](char c) { return bytes_[static_cast<unsigned char>(c)]; };
+  for (const char c : character)
+    if (number(c) < 0) return false;
+  for (const char c : character) tokens.push_back(number(c));
+  return true;
+}
+
+TESSERA_BODY void merging_model::merge_word(std::string_view word, piece_numbers const& numbers,
+                                            std::vector<std::int32_t>& tokens,
+                                            merge_table::memory& use) const {
+  std::int32_t pending =
+      -1;  // an unknown token; with fuse_unk it stands for all up to the next character that is known
+  const auto end_unknown = [&] {
+    if (pending >= 0) tokens.push_back(pending);
+    pending = -1;
+  };
+  for (std::string_view rest = word; !rest.empty();) {
+    const std::string_view character = rest.substr(0, std::max<std::size_t>(1, io::utf8_length(rest)));
+    rest.remove_prefix(character.size());
+    if (const std::int32_t number = number_of(numbers, character); number >= 0) {
+      end_unknown();
+      tokens.push_back(number);
+    } else if (falls_back_ && append_bytes(character, tokens)) {
+      continue;  // as Hugging Face's: an unknown token before it comes behind it
+    } else if (unknown_ >= 0) {
+      if (!fuses_unknown_) end_unknown();
+      pending = unknown_;
+    } else {
+      throw option_error(message("[tokenizer] the vocabulary has no piece for ", io::in_quotes(character),
+                                 has_unknown_ ? ", nor its unknown token " + io::in_quotes(unknown_name_)
+                                              : std::string(", and no unknown token")));
+    }
+  }
+  end_unknown();
+  merges_.apply(tokens, use);
+}
+
+TESSERA_BODY longest_pieces longest_piece_model::cutter_of(io::json_place const& part) {
+  allow_members(part,
+                {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+  constexpr std::size_t longest = 1000;  // a word takes time of its square
+  const auto characters = has(part, "max_input_chars_per_word")
+                              ? part.at("max_input_chars_per_word").as_integer<std::size_t>()
+                              : 100;
+  if (characters > longest)
+    part.at("max_input_chars_per_word").fail(message("is ", characters, ", at most ", longest, " are read"));
+  return longest_pieces(
+      has(part, "continuing_subword_prefix") ? part.at("continuing_subword_prefix").as_string() : "##",
+      characters);
+}
+
+TESSERA_BODY longest_piece_model::longest_piece_model(io::json_place const& part,
+                                                      piece_numbers const& numbers)
+    : cutter_(cutter_of(part)),
+      unknown_name_(has(part, "unk_token") ? part.at("unk_token").as_string() : "[UNK]"),
+      unknown_(number_of(numbers, unknown_name_)) {
+  for (auto const& [piece, number] : numbers) cutter_.know(piece);
+}
+
+TESSERA_BODY void longest_piece_model::cut(std::string_view word, piece_numbers const& numbers,
+                                           std::vector<std::int32_t>& tokens, merge_table::memory&) const {
+  if (cutter_.append(word, numbers, tokens)) return;
+  if (unknown_ < 0)
+    throw option_error(message("[tokenizer] the vocabulary has no ", io::in_quotes(unknown_name_), " for ",
+                               io::in_quotes(word), ", which is not made of its pieces"));
+  tokens.push_back(unknown_);
+}
+
+TESSERA_BODY void longest_piece_model::append(std::string_view word, piece_numbers const& numbers,
+                                              std::vector<std::int32_t>& tokens, word_memory& use) const {
+  use.append(word, tokens, [&](std::string_view text, std::vector<std::int32_t>& to) {
+    cut(text, numbers, to, use.merging);
+  });
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/added_tokens.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_ADDED_TOKENS
+#define TESSERA_SINGLE_TOKENIZERS_ADDED_TOKENS
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// A token that stands in a text by name, beside the model.
+struct added_token {
+  std::string content;
+  std::string matched;  // the text that it is found by: normalized if `is_normalized`
+  std::int32_t number = 0;
+  bool single_word = false;    // not where a letter stands beside it
+  bool takes_left = false;     // with the white space before it
+  bool takes_right = false;    // with the white space behind it
+  bool is_normalized = false;  // is looked for in the normalized text
+  bool is_special = false;
+};
+
+/// Texts to be found in another, as a tree of their bytes.
+class text_tree {
+ public:
+  /// False if it has the text already.
+  bool add(std::string_view text, std::uint32_t number);
+  /// The number of the longest of the texts that `text` begins with, and its length; a length of 0 for none.
+  std::pair<std::uint32_t, std::size_t> longest(std::string_view text) const;
+  bool may_begin(char c) const { return begins_[static_cast<unsigned char>(c)]; }
+
+ private:
+  static constexpr std::uint32_t none = ~std::uint32_t(0);
+  static std::uint64_t key(std::uint32_t node, char c) {
+    return std::uint64_t(node) << 8 | static_cast<unsigned char>(c);
+  }
+
+  std::unordered_map<std::uint64_t, std::uint32_t> next_;  // node and byte to node
+  std::vector<std::uint32_t> numbers_{none};               // of each node
+  std::array<bool, 256> begins_{};
+};
+
+/// The part "added_tokens" of a tokenizer.json, if it has one.
+class added_tokens {
+ public:
+  /// Throws io_error for a token whose number is not the one that it has in the model or, behind it, in the
+  /// order of the list: Hugging Face's library would number it otherwise. Adds new ones to `pieces`, not to
+  /// the numbers that the model knows.
+  added_tokens(io::json_place const& file, normalizer const& change, numbered_pieces& pieces);
+
+  /// The token of a number, or null.
+  added_token const* find(std::int32_t number) const {
+    const auto at = by_number_.find(number);
+    return at == by_number_.end() ? nullptr : &all_[at->second];
+  }
+
+  /// The number of an added token, or -1.
+  std::int32_t number(std::string_view content) const { return number_of(numbers_, content); }
+
+  /// Calls token(number) for tokens that are looked for in this kind of text, and part(text) for the text
+  /// between them.
+  template <class Token, class Part>
+  void for_each_part(std::string_view text, bool is_normalized, Token&& token, Part&& part) const {
+    text_tree const& tree = trees_[is_normalized];
+    std::size_t done = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      if (!tree.may_begin(text[at])) {
+        ++at;
+        continue;
+      }
+      const auto [index, length] = tree.longest(text.substr(at));
+      const std::size_t begin = at;
+      at += std::max<std::size_t>(1, length);
+      if (length == 0 || !stands_alone(all_[index], text.substr(0, begin), text.substr(at))) continue;
+      const std::size_t first = all_[index].takes_left ? without_blanks_behind(text.substr(0, begin)) : begin;
+      if (first > done) part(text.substr(done, first - done));
+      token(all_[index].number);
+      done = at;
+      while (all_[index].takes_right && done < text.size()) {
+        std::string_view rest = text.substr(done);
+        if (!is_white_space(take_character(rest))) break;
+        done = text.size() - rest.size();
+      }
+    }
+    if (done < text.size()) part(text.substr(done));
+  }
+
+ private:
+  added_token read(io::json_place const& at, normalizer const& change) const;
+  void add(io::json_place const& at, added_token token);
+  bool stands_alone(added_token const& token, std::string_view before, std::string_view behind) const;
+  static std::size_t without_blanks_behind(std::string_view text);
+
+  std::vector<added_token> all_;
+  std::unordered_map<std::int32_t, std::size_t> by_number_;
+  piece_numbers numbers_;
+  std::array<text_tree, 2> trees_;                // of texts as they are, and of normalized ones
+  std::optional<character_set> word_characters_;  // where a token needs them
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY bool text_tree::add(std::string_view text, std::uint32_t number) {
+  std::uint32_t node = 0;
+  for (const char c : text) {
+    const auto [at, is_new] = next_.try_emplace(key(node, c), std::uint32_t(numbers_.size()));
+    if (is_new) numbers_.push_back(none);
+    node = at->second;
+  }
+  begins_[static_cast<unsigned char>(text.front())] = true;
+  return std::exchange(numbers_[node], number) == none;
+}
+
+TESSERA_BODY std::pair<std::uint32_t, std::size_t> text_tree::longest(std::string_view text) const {
+  std::pair<std::uint32_t, std::size_t> found{none, 0};
+  std::uint32_t node = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto at = next_.find(key(node, text[i]));
+    if (at == next_.end()) break;
+    node = at->second;
+    if (numbers_[node] != none) found = {numbers_[node], i + 1};
+  }
+  return found;
+}
+
+TESSERA_BODY added_tokens::added_tokens(io::json_place const& file, normalizer const& change,
+                                        numbered_pieces& pieces) {
+  if (!has(file, "added_tokens")) return;
+  const auto list = file.at("added_tokens");
+  std::size_t next = pieces.count;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto at = list.at(i);
+    added_token token = read(at, change);
+    std::int32_t number = number_of(pieces.numbers, token.content);
+    if (number_of(numbers_, token.content) >= 0) at.fail("is the second of " + io::in_quotes(token.content));
+    if (number < 0) {
+      number = std::int32_t(next++);
+      if (pieces.pieces.size() < next) pieces.pieces.resize(next);
+      if (!pieces.pieces[next - 1].empty())
+        at.fail(message("would be token ", number, ", and so is ", io::in_quotes(pieces.pieces[next - 1])));
+      pieces.pieces[next - 1] = token.content;
+    }
+    if (number != token.number)
+      at.at("id").fail(
+          message("is ", token.number, ", but ", io::in_quotes(token.content), " is token ", number));
+    add(at, std::move(token));
+  }
+}
+
+TESSERA_BODY added_token added_tokens::read(io::json_place const& at, normalizer const& change) const {
+  allow_members(at, {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  added_token token;
+  token.content = at.at("content").as_string();
+  token.number = at.at("id").as_integer<std::int32_t>();
+  token.single_word = at.at("single_word").as_bool();
+  token.takes_left = at.at("lstrip").as_bool();
+  token.takes_right = at.at("rstrip").as_bool();
+  token.is_normalized = at.at("normalized").as_bool();
+  token.is_special = at.at("special").as_bool();
+  token.matched = token.is_normalized ? change(token.content) : token.content;
+  if (token.matched.empty()) at.at("content").fail("is empty, or nothing is left of it");
+  return token;
+}
+
+TESSERA_BODY void added_tokens::add(io::json_place const& at, added_token token) {
+  if (token.single_word && !word_characters_) word_characters_.emplace(tables::word_characters);
+  by_number_.emplace(token.number, all_.size());
+  numbers_.emplace(token.content, token.number);
+  if (!trees_[token.is_normalized].add(token.matched, std::uint32_t(all_.size())))
+    at.fail(io::in_quotes(token.content) + " is found by the text of another one");
+  all_.push_back(std::move(token));
+}
+
+TESSERA_BODY bool added_tokens::stands_alone(added_token const& token, std::string_view before,
+                                             std::string_view behind) const {
+  if (!token.single_word) return true;
+  if (!before.empty()) {
+    before.remove_prefix(before.size() - last_character_length(before));
+    if (word_characters_->contains(take_character(before))) return false;
+  }
+  return behind.empty() || !word_characters_->contains(take_character(behind));
+}
+
+TESSERA_BODY std::size_t added_tokens::without_blanks_behind(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view rest = text.substr(0, text.size() - last_character_length(text));
+    std::string_view last = text.substr(rest.size());
+    if (!is_white_space(take_character(last))) break;
+    text = rest;
+  }
+  return text.size();
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/byte_characters.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_BYTE_CHARACTERS
+#define TESSERA_SINGLE_TOKENIZERS_BYTE_CHARACTERS
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// The characters by which the vocabulary of GPT-2 writes bytes: a byte that is printable in Latin-1 as
+/// itself, any other as one from U+0100 on.
+class byte_characters {
+ public:
+  byte_characters();
+
+  char32_t of(unsigned char byte) const { return characters_[byte]; }
+  /// Or -1.
+  int byte_of(char32_t character) const {
+    const auto at = bytes_.find(character);
+    return at == bytes_.end() ? -1 : at->second;
+  }
+  /// Each byte of a text as its character.
+  std::string written(std::string_view text) const {
+    std::string all;
+    for (const char c : text) append_utf8(all, of(static_cast<unsigned char>(c)));
+    return all;
+  }
+
+ private:
+  std::array<char32_t, 256> characters_{};
+  std::unordered_map<char32_t, int> bytes_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY byte_characters::byte_characters() {
+  char32_t other = 256;
+  for (int b = 0; b < 256; ++b) {
+    const bool is_printable = (b >= 33 && b <= 126) || (b >= 161 && b != 173);
+    characters_[std::size_t(b)] = is_printable ? char32_t(b) : other++;
+    bytes_.emplace(characters_[std::size_t(b)], b);
+  }
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
 // ---- tessera/tokenizers/byte_pair.hpp
 #ifndef TESSERA_SINGLE_TOKENIZERS_BYTE_PAIR
 #define TESSERA_SINGLE_TOKENIZERS_BYTE_PAIR
@@ -37861,7 +40551,6 @@ TESSERA_BODY void accent_folding::append(std::u32string& to, char32_t c) const {
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37911,17 +40600,6 @@ class byte_pair {
   std::string decode(std::span<std::int32_t const> tokens) const;
 
  private:
-  struct ranked {
-    std::size_t rank;
-    std::int32_t merged;
-  };
-
-  /// The character that stands for a byte: itself if it is printable in Latin-1, else one from U+0100 on.
-  static char32_t character_of(int byte);
-  int byte_of(char32_t character) const {
-    const auto at = bytes_.find(character);
-    return at == bytes_.end() ? '?' : at->second;
-  }
   /// The pieces of single bytes, in the order of their characters.
   static std::vector<std::string> alphabet();
   static std::vector<std::pair<std::string, std::string>> read_merges(std::string const& path);
@@ -37929,20 +40607,6 @@ class byte_pair {
   void finish(std::vector<std::pair<std::string, std::string>> const& merges, std::string const& source);
 
   std::vector<std::int32_t> bytes_of(std::string_view word) const;
-
-  /// Memory of a merge, used again for the next word.
-  struct merging {
-    struct place {
-      std::size_t before, behind;  // places of the neighbours
-      ranked const* pair;          // of the piece and the one behind it, or null
-    };
-    using candidate = std::pair<std::size_t, std::size_t>;  // rank, place of the left piece
-    std::vector<place> places;
-    std::vector<candidate> heap;
-  };
-  /// Merges the pair that was learned first, of equal ones the leftmost, until no pair was learned. A heap
-  /// finds it: n log n steps for a word of n bytes.
-  std::vector<std::int32_t> merged(std::vector<std::int32_t> word, merging& use) const;
 
   enum class kind { letter, number, blank, other };
   kind kind_of(char32_t c) const {
@@ -37985,8 +40649,8 @@ class byte_pair {
 
   std::vector<std::string> pieces_;
   detail::piece_numbers numbers_;
-  std::unordered_map<std::uint64_t, ranked> ranks_;
-  std::unordered_map<char32_t, int> bytes_;
+  detail::merge_table merges_;
+  detail::byte_characters characters_;
   std::array<std::int32_t, 256> token_of_byte_{};
   std::int32_t end_ = 0;
   character_set letters_{tables::letters}, digits_{tables::numbers};
@@ -38025,21 +40689,8 @@ TESSERA_BODY byte_pair::byte_pair(std::vector<std::string> pieces,
 
 TESSERA_BODY byte_pair byte_pair::read(std::string const& vocabulary_path, std::string const& merges_path) {
   const io::json document = io::read_json(vocabulary_path);
-  const io::json_place object(document, vocabulary_path);
-  if (object.members().empty()) object.fail("has no pieces");
-  const std::size_t most = 4 * object.members().size() + 1000;
-  std::vector<std::string> pieces;
-  for (io::json_member const& member : object.members()) {
-    const auto token = object.at(member).as_integer<std::uint32_t>();
-    if (token >= most)
-      object.at(member).fail(message("is ", token, ", but the numbers of ", object.members().size(),
-                                     " pieces should be below ", most));
-    if (token >= pieces.size()) pieces.resize(token + 1);
-    if (!pieces[token].empty())
-      object.at(member).fail(message("is ", token, ", and so is ", io::in_quotes(pieces[token])));
-    pieces[token] = member.key;
-  }
-  return byte_pair(std::move(pieces), read_merges(merges_path), vocabulary_path);
+  return byte_pair(detail::read_pieces(io::json_place(document, vocabulary_path)), read_merges(merges_path),
+                   vocabulary_path);
 }
 
 TESSERA_BODY void byte_pair::write(std::string const& vocabulary_path, std::string const& merges_path) const {
@@ -38072,23 +40723,21 @@ TESSERA_BODY byte_pair byte_pair::trained(std::string_view text, std::size_t siz
 }
 
 TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::merges() const {
-  std::vector<std::pair<std::size_t, std::uint64_t>> by_rank;
-  for (auto const& [key, at] : ranks_) by_rank.push_back({at.rank, key});
-  std::sort(by_rank.begin(), by_rank.end());
   std::vector<std::pair<std::string, std::string>> named;
-  for (auto const& [rank, key] : by_rank) named.emplace_back(pieces_[key >> 32], pieces_[key & 0xFFFFFFFF]);
+  for (merge const& m : merges_.in_order())
+    named.emplace_back(pieces_[std::size_t(m.left)], pieces_[std::size_t(m.right)]);
   return named;
 }
 
 TESSERA_BODY std::vector<std::int32_t> byte_pair::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
   std::unordered_map<std::string, std::vector<std::int32_t>> known;  // words that were met
-  merging use;
+  detail::merge_table::memory use;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(end_name), text.size());
     for_each_word(text.substr(0, end), [&](std::string_view word) {
       auto [at, is_new] = known.try_emplace(std::string(word));
-      if (is_new) at->second = merged(bytes_of(word), use);
+      if (is_new) merges_.apply(at->second = bytes_of(word), use);
       tokens.insert(tokens.end(), at->second.begin(), at->second.end());
     });
     if (end == text.size()) break;
@@ -38106,23 +40755,18 @@ TESSERA_BODY std::string byte_pair::decode(std::span<std::int32_t const> tokens)
       text += piece;
       continue;
     }
-    for (std::string_view rest = piece; !rest.empty();)
-      text += static_cast<char>(byte_of(take_character(rest)));
+    for (std::string_view rest = piece; !rest.empty();) {
+      const int byte = characters_.byte_of(take_character(rest));
+      text += byte < 0 ? '?' : static_cast<char>(byte);
+    }
   }
   return text;
 }
 
-TESSERA_BODY char32_t byte_pair::character_of(int byte) {
-  const auto is_printable = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b != 173); };
-  if (is_printable(byte)) return char32_t(byte);
-  int earlier = 0;
-  for (int b = 0; b < byte; ++b) earlier += !is_printable(b);
-  return char32_t(256 + earlier);
-}
-
 TESSERA_BODY std::vector<std::string> byte_pair::alphabet() {
+  const detail::byte_characters all;
   std::vector<char32_t> characters;
-  for (int b = 0; b < 256; ++b) characters.push_back(character_of(b));
+  for (int b = 0; b < 256; ++b) characters.push_back(all.of(static_cast<unsigned char>(b)));
   std::sort(characters.begin(), characters.end());
   std::vector<std::string> pieces(256);
   for (std::size_t i = 0; i < 256; ++i) append_utf8(pieces[i], characters[i]);
@@ -38154,24 +40798,20 @@ TESSERA_BODY std::vector<std::pair<std::string, std::string>> byte_pair::read_me
 
 TESSERA_BODY void byte_pair::finish(std::vector<std::pair<std::string, std::string>> const& merges,
                                     std::string const& source) {
-  const auto number_of = [&](std::string const& piece) {
-    const auto at = numbers_.find(piece);
-    return at == numbers_.end() ? -1 : at->second;
-  };
+  const auto number_of = [&](std::string_view piece) { return detail::number_of(numbers_, piece); };
   for (int b = 0; b < 256; ++b) {
     std::string piece;
-    append_utf8(piece, character_of(b));
-    bytes_.emplace(character_of(b), b);
+    append_utf8(piece, characters_.of(static_cast<unsigned char>(b)));
     token_of_byte_[std::size_t(b)] = number_of(piece);
   }
-  end_ = number_of(std::string(end_name));
+  end_ = number_of(end_name);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {  // of equal ones the last counts
     auto const& [left, right] = merges[rank];
     for (std::string const& piece : {left, right, left + right})
       if (number_of(piece) < 0)
         throw option_error(message("[byte_pair] ", source, " has no ", io::in_quotes(piece),
                                    ", of the merge of ", io::in_quotes(left), " and ", io::in_quotes(right)));
-    ranks_[detail::pair_key(number_of(left), number_of(right))] = {rank, number_of(left + right)};
+    merges_.add({number_of(left), number_of(right), number_of(left + right)}, rank);
   }
 }
 
@@ -38187,41 +40827,1406 @@ TESSERA_BODY std::vector<std::int32_t> byte_pair::bytes_of(std::string_view word
   return tokens;
 }
 
-TESSERA_BODY std::vector<std::int32_t> byte_pair::merged(std::vector<std::int32_t> word, merging& use) const {
-  constexpr std::int32_t gone = -1;  // part of the piece before it
-  auto& places = use.places;
-  auto& heap = use.heap;
-  places.resize(word.size());
-  heap.clear();
-  const auto look_up = [&](std::size_t left) {
-    auto& [before, behind, pair] = places[left];
-    const auto at =
-        behind < word.size() ? ranks_.find(detail::pair_key(word[left], word[behind])) : ranks_.end();
-    pair = at == ranks_.end() ? nullptr : &at->second;
-    if (pair) heap.push_back({pair->rank, left});
-    return pair != nullptr;
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/decoder.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_DECODER
+#define TESSERA_SINGLE_TOKENIZERS_DECODER
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// How the texts of tokens become one: ByteLevel, WordPiece, Metaspace, and Replace, ByteFallback, Fuse and
+/// Strip of SentencePiece, alone or one after another. Without any, blanks stand between them.
+class decoder {
+ public:
+  /// The part "decoder" of a tokenizer.json, if it has one. Throws io_error for any other kind.
+  explicit decoder(io::json_place const& file);
+
+  /// Bytes that are no UTF-8 stay as they are.
+  std::string operator()(std::vector<std::string> tokens) const;
+
+ private:
+  using texts = std::vector<std::string>;
+  struct byte_level {
+    byte_characters characters;
+    void operator()(texts& tokens) const;
   };
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    places[i] = {i - 1, i + 1, nullptr};
-    look_up(i);
+  struct word_piece {
+    std::string prefix;
+    bool cleans;
+    void operator()(texts& tokens) const;
+  };
+  struct metaspace {
+    std::string replacement;
+    bool drops_first;
+    void operator()(texts& tokens) const;
+  };
+  struct replace {
+    std::string from, to;
+    void operator()(texts& tokens) const;
+  };
+  struct byte_fallback {
+    void operator()(texts& tokens) const;
+  };
+  struct fuse {
+    void operator()(texts& tokens) const;
+  };
+  struct strip {
+    std::string character;
+    std::size_t before, behind;
+    void operator()(texts& tokens) const;
+  };
+  using step = std::variant<byte_level, word_piece, metaspace, replace, byte_fallback, fuse, strip>;
+
+  void add(io::json_place const& part);
+  static std::string character_of(io::json_place const& at);
+
+  std::vector<step> steps_;
+  text_growth growth_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY decoder::decoder(io::json_place const& file) {
+  read_parts(file, "decoder", "decoders", [&](io::json_place const& one) { add(one); });
+}
+
+TESSERA_BODY std::string decoder::character_of(io::json_place const& at) {
+  std::string const& text = at.as_string();
+  if (text.empty() || io::utf8_length(text) != text.size())
+    at.fail("is " + io::in_quotes(text) + " but should be one character");
+  return text;
+}
+
+TESSERA_BODY void decoder::add(io::json_place const& part) {
+  std::string const& type = part.at("type").as_string();
+  if (type == "ByteLevel") {
+    allow_members(part, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    steps_.push_back(byte_level());
+  } else if (type == "WordPiece") {
+    allow_members(part, {"type", "prefix", "cleanup"});
+    steps_.push_back(word_piece{part.at("prefix").as_string(), part.at("cleanup").as_bool()});
+  } else if (type == "Metaspace") {
+    allow_members(part, {"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
+    const bool never = has(part, "prepend_scheme") && part.at("prepend_scheme").as_string() == "never";
+    steps_.push_back(
+        metaspace{character_of(part.at("replacement")), !never && bool_or(part, "add_prefix_space", true)});
+  } else if (type == "Replace") {
+    allow_members(part, {"type", "pattern", "content"});
+    const replace added{string_pattern(part.at("pattern")), part.at("content").as_string()};
+    growth_.multiply(part, added.from.size(), added.to.size());
+    steps_.push_back(added);
+  } else if (type == "ByteFallback") {
+    allow_members(part, {"type"});
+    steps_.push_back(byte_fallback());
+  } else if (type == "Fuse") {
+    allow_members(part, {"type"});
+    steps_.push_back(fuse());
+  } else if (type == "Strip") {
+    allow_members(part, {"type", "content", "start", "stop"});
+    steps_.push_back(strip{character_of(part.at("content")), part.at("start").as_integer<std::size_t>(),
+                           part.at("stop").as_integer<std::size_t>()});
+  } else {
+    refuse_type(part, "Sequence, ByteLevel, WordPiece, Metaspace, Replace, ByteFallback, Fuse, Strip");
   }
-  std::make_heap(heap.begin(), heap.end(), std::greater<>());
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    const auto [rank, left] = heap.back();
-    heap.pop_back();
-    auto& [before, behind, pair] = places[left];
-    if (!pair || pair->rank != rank) continue;  // one of its pieces was merged meanwhile
-    word[left] = pair->merged, word[behind] = gone;
-    places[behind].pair = nullptr;
-    behind = places[behind].behind;
-    if (behind < word.size()) places[behind].before = left;
-    for (const std::size_t changed : {before, left})
-      if (changed < word.size() && look_up(changed))
-        std::push_heap(heap.begin(), heap.end(), std::greater<>());
+}
+
+TESSERA_BODY std::string decoder::operator()(texts tokens) const {
+  for (step const& s : steps_) std::visit([&](auto const& one) { one(tokens); }, s);
+  std::string all;
+  for (std::string const& token : tokens) {
+    if (steps_.empty() && &token != tokens.data()) all += ' ';
+    all += token;
   }
-  std::erase(word, gone);
-  return word;
+  return all;
+}
+
+TESSERA_BODY void decoder::byte_level::operator()(texts& tokens) const {
+  for (std::string& token : tokens) {
+    std::string bytes;
+    bool are_bytes = true;  // else the token is none of the vocabulary's
+    for (std::string_view rest = token; are_bytes && !rest.empty();) {
+      const int byte = characters.byte_of(take_character(rest));
+      are_bytes = byte >= 0;
+      bytes += static_cast<char>(byte);
+    }
+    if (are_bytes) token = std::move(bytes);
+  }
+}
+
+TESSERA_BODY void decoder::word_piece::operator()(texts& tokens) const {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> cleanup{{{" .", "."},
+                                                                                   {" ?", "?"},
+                                                                                   {" !", "!"},
+                                                                                   {" ,", ","},
+                                                                                   {" ' ", "'"},
+                                                                                   {" n't", "n't"},
+                                                                                   {" 'm", "'m"},
+                                                                                   {" do not", " don't"},
+                                                                                   {" 's", "'s"},
+                                                                                   {" 've", "'ve"},
+                                                                                   {" 're", "'re"}}};
+  for (std::string& token : tokens) {
+    const bool goes_on = token.starts_with(prefix);
+    if (&token != tokens.data()) token = goes_on ? token.substr(prefix.size()) : " " + token;
+    if (cleans)
+      for (auto const& [from, to] : cleanup) token = replaced(token, from, to);
+  }
+}
+
+TESSERA_BODY void decoder::metaspace::operator()(texts& tokens) const {
+  for (std::string& token : tokens)
+    token = replaced(token, replacement, drops_first && &token == tokens.data() ? "" : " ");
+}
+
+TESSERA_BODY void decoder::replace::operator()(texts& tokens) const {
+  for (std::string& token : tokens) token = replaced(token, from, to);
+}
+
+TESSERA_BODY void decoder::byte_fallback::operator()(texts& tokens) const {
+  constexpr std::string_view hex = "0123456789ABCDEFabcdef";
+  const auto digit = [&](char c) {
+    const std::size_t at = hex.find(c);
+    return at < 16 ? int(at) : at < hex.size() ? int(at) - 6 : -1;
+  };
+  for (std::string& token : tokens) {
+    if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) continue;
+    const int high = digit(token[3]), low = digit(token[4]);
+    if (high >= 0 && low >= 0) token.assign(1, static_cast<char>(16 * high + low));
+  }
+}
+
+TESSERA_BODY void decoder::fuse::operator()(texts& tokens) const {
+  std::string all;
+  for (std::string const& token : tokens) all += token;
+  tokens.assign(1, std::move(all));
+}
+
+TESSERA_BODY void decoder::strip::operator()(texts& tokens) const {
+  for (std::string& token : tokens) {
+    std::string_view rest = token;
+    for (std::size_t i = 0; i < before && rest.starts_with(character); ++i)
+      rest.remove_prefix(character.size());
+    for (std::size_t i = 0; i < behind && rest.ends_with(character); ++i)
+      rest.remove_suffix(character.size());
+    token = std::string(rest);
+  }
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/expression_sets.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_EXPRESSION_SETS
+#define TESSERA_SINGLE_TOKENIZERS_EXPRESSION_SETS
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// The text of an expression, and the sets of characters that stand in it.
+class expression_text {
+ public:
+  expression_text(std::string_view pattern, std::string const& source) : all_(pattern), source_(source) {}
+
+  std::size_t size() const { return all_.size(); }
+  bool at_end() const { return at_ == all_.size(); }
+  bool is(char c) const { return !at_end() && all_[at_] == c; }
+  bool take(char c) { return is(c) ? (++at_, true) : false; }
+  bool take(std::string_view word) {
+    const bool is_next = all_.substr(at_).starts_with(word);
+    if (is_next) at_ += word.size();
+    return is_next;
+  }
+  std::uint32_t number(std::uint32_t most);
+
+  /// A character, an escape or a class in brackets.
+  ///   folded   letters of ASCII stand for both cases
+  character_set set(bool folded);
+  /// The next character does not follow one that stands for itself.
+  void begin_word() { before_ = 0; }
+
+  [[noreturn]] void fail(std::string const& what) const;
+
+ private:
+  using ranges = std::vector<character_set::range>;
+
+  char32_t character();
+  /// Behind a backslash: one character, which is returned, or a class, which is added.
+  char32_t escape(ranges& to);
+  void property(ranges& to, bool others);
+  character_set brackets(bool folded);
+  character_set with_both_cases(ranges const& of) const;
+  /// In some pairs of letters Oniguruma finds ligatures, too: "ﬁ" in (?i:fi).
+  void refuse_ligature(ranges const& next);
+
+  static void add(ranges& to, character_set const& set) {
+    to.insert(to.end(), set.ranges().begin(), set.ranges().end());
+  }
+  static constexpr char32_t none = 0x110000;
+
+  std::string_view all_;
+  std::string const& source_;
+  std::size_t at_ = 0;
+  char32_t before_ = 0;  // the letter before, if it stands for itself
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void expression_text::fail(std::string const& what) const {
+  throw io_error(message("[", source_, "] the expression ", io::in_quotes(all_), ", byte ", at_, ": ", what));
+}
+
+TESSERA_BODY std::uint32_t expression_text::number(std::uint32_t most) {
+  std::uint32_t n = 0;
+  const std::size_t begin = at_;
+  for (; !at_end() && all_[at_] >= '0' && all_[at_] <= '9'; ++at_) {
+    n = 10 * n + std::uint32_t(all_[at_] - '0');
+    if (n > most) fail(message("a number above ", most));
+  }
+  if (at_ == begin) fail("a number is meant here");
+  return n;
+}
+
+TESSERA_BODY char32_t expression_text::character() {
+  std::string_view rest = all_.substr(at_);
+  if (rest.empty()) fail("it ends too early");
+  if (io::utf8_length(rest) == 0) fail("it is not UTF-8");
+  const char32_t c = take_character(rest);
+  at_ = all_.size() - rest.size();
+  return c;
+}
+
+TESSERA_BODY char32_t expression_text::escape(ranges& to) {
+  const std::size_t begin = at_;
+  const char32_t c = character();
+  constexpr std::u32string_view letters = U"nrtfv", stand_for = U"\n\r\t\f\v";
+  if (const std::size_t i = letters.find(c); i != letters.npos) return stand_for[i];
+  const character_set blanks(ranges(white_space.begin(), white_space.end()));
+  if (c == 's') return add(to, blanks), none;
+  if (c == 'S') return add(to, blanks.others()), none;
+  if (c == 'p' || c == 'P') return property(to, c == 'P'), none;
+  const bool is_mark =
+      c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !((c | 32) >= 'a' && (c | 32) <= 'z');
+  if (is_mark || c == ' ') return c;
+  at_ = begin;
+  fail(message("the escape ", io::in_quotes("\\" + std::string(all_.substr(begin, 1))), " is not known"));
+}
+
+TESSERA_BODY void expression_text::property(ranges& to, bool others) {
+  constexpr std::array<std::pair<std::string_view, char const*>, 8> known{{{"{L}", tables::letters},
+                                                                           {"{N}", tables::numbers},
+                                                                           {"{Lu}", tables::category_lu},
+                                                                           {"{Ll}", tables::category_ll},
+                                                                           {"{Lt}", tables::category_lt},
+                                                                           {"{Lm}", tables::category_lm},
+                                                                           {"{Lo}", tables::category_lo},
+                                                                           {"{M}", tables::category_m}}};
+  for (auto const& [name, table] : known)
+    if (take(name)) return add(to, others ? character_set(table).others() : character_set(table));
+  const std::string_view rest = all_.substr(at_);
+  fail(message("the property \\p", std::string(rest.substr(0, std::min(rest.find('}'), rest.size() - 1) + 1)),
+               " is not known; it has \\p{L}, Lu, Ll, Lt, Lm, Lo, M and N"));
+}
+
+TESSERA_BODY character_set expression_text::with_both_cases(ranges const& of) const {
+  const character_set set(of);
+  ranges all = of;
+  for (character_set::range const& r : set.ranges())
+    if (r.end > 128) fail("behind (?i: only ASCII is known");
+  for (char32_t c = 'a'; c <= 'z'; ++c)
+    if (set.contains(c) || set.contains(c - 32)) all.insert(all.end(), {{c, c + 1}, {c - 32, c - 31}});
+  // The other characters whose lower case is one of ASCII: long s, and the sign for kelvin.
+  if (set.contains('s') || set.contains('S')) all.push_back({0x17F, 0x180});
+  if (set.contains('k') || set.contains('K')) all.push_back({0x212A, 0x212B});
+  return character_set(std::move(all));
+}
+
+TESSERA_BODY void expression_text::refuse_ligature(ranges const& next) {
+  constexpr std::string_view pairs = "ss ff fi fl st";
+  const character_set set(next);
+  for (std::size_t i = 0; i + 1 < pairs.size(); i += 3)
+    for (const int from_upper : {0, 32})
+      if (before_ == char32_t(pairs[i]) && set.contains(char32_t(pairs[i + 1] - from_upper)))
+        fail(message("behind (?i: the letters \"", std::string(pairs.substr(i, 2)), "\" are not known"));
+}
+
+TESSERA_BODY character_set expression_text::set(bool folded) {
+  if (take('[')) return brackets(folded);
+  constexpr std::string_view unknown = "^$*+?{";
+  if (!at_end() && unknown.find(all_[at_]) != unknown.npos)
+    fail(message("the sign ", io::in_quotes(all_.substr(at_, 1)), " is not known here"));
+  ranges all;
+  if (take('.')) return character_set(ranges{{'\n', '\n' + 1}}).others();
+  const char32_t c = take('\\') ? escape(all) : character();
+  if (c != none) all.push_back({c, c + 1});
+  if (!folded) return character_set(std::move(all));
+  refuse_ligature(all);
+  before_ = c >= 'A' && c <= 'Z' ? c + 32 : c;
+  return with_both_cases(all);
+}
+
+TESSERA_BODY character_set expression_text::brackets(bool folded) {
+  const bool others = take('^');
+  ranges all;
+  if (is(']')) fail("an empty class");
+  while (!take(']')) {
+    if (is('[') || all_.substr(at_).starts_with("&&")) fail("classes within classes are not known");
+    char32_t first = take('\\') ? escape(all) : character();
+    if (first == none) {
+      if (is('-') && !all_.substr(at_).starts_with("-]")) fail("a range that begins with a class");
+      continue;
+    }
+    char32_t last = first;
+    if (is('-') && !all_.substr(at_).starts_with("-]")) {
+      take('-');
+      if (is('[')) fail("classes within classes are not known");
+      last = take('\\') ? escape(all) : character();
+      if (last == none) fail("a range that ends with a class");
+      if (last < first) fail("a range that ends before it begins");
+    }
+    all.push_back({first, last + 1});
+  }
+  if (folded && others) fail("behind (?i: a class of other characters is not known");
+  if (folded) refuse_ligature(all);
+  const char32_t one = all.size() == 1 ? all.front().first : 0;
+  before_ = folded && one < 128 ? one : 0;
+  character_set set = folded ? with_both_cases(all) : character_set(std::move(all));
+  return others ? set.others() : set;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/expression_parser.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_EXPRESSION_PARSER
+#define TESSERA_SINGLE_TOKENIZERS_EXPRESSION_PARSER
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// Characters that a text may begin with, bit 128 for all beyond ASCII.
+using first_characters = std::bitset<129>;
+
+/// A step of the program that finds an expression in a text.
+struct expression_step {
+  enum class kind {
+    one,        // a character of the set
+    many,       // `least` to `most` characters of the set
+    either,     // goes on with the next step, and if that fails at `to`
+    jump,       // to `to`
+    ahead,      // goes on at `to` if the steps from the next one to an end fit, and takes nothing
+    not_ahead,  // if they do not
+    atomic,     // goes on at `to` behind them, and does not try them otherwise
+    end
+  };
+  kind is = kind::end;
+  bool is_possessive = false;
+  std::uint32_t set = 0, least = 0, most = 0, to = 0;
+  first_characters begins = {};  // of either: characters that its next steps need
+
+  /// Whether the next steps cannot fit at a place.
+  bool begins_elsewhere(std::string_view text, std::size_t at) const {
+    if (at >= text.size()) return !begins.all();
+    const auto byte = static_cast<unsigned char>(text[at]);
+    return !begins[byte < 128 ? byte : 128];
+  }
+};
+
+struct expression_program {
+  std::vector<expression_step> steps;
+  std::vector<character_set> sets;
+};
+
+/// Throws io_error, `[source] the expression …, byte N: …`, for a part that it does not know.
+expression_program parse_expression(std::string_view pattern, std::string const& source);
+
+/// A part of an expression.
+struct expression_node {
+  enum class kind { set, sequence, alternatives, repeat, ahead, not_ahead, atomic };
+  kind is;
+  std::uint32_t set = 0, least = 0, most = 0;
+  bool is_possessive = false;
+  std::vector<expression_node> parts = {};
+};
+
+/// Recursive descent: alternatives of sequences of characters and groups that may be repeated.
+class expression_parser {
+ public:
+  static constexpr std::size_t longest_pattern = 2000, most_steps = 10'000, deepest = 50;
+  static constexpr std::uint32_t no_end = std::numeric_limits<std::uint32_t>::max();
+
+  expression_parser(std::string_view pattern, std::string const& source) : text_(pattern, source) {}
+
+  expression_program run();
+
+ private:
+  struct beginning {
+    first_characters first;
+    bool may_be_empty;
+  };
+
+  expression_node alternatives(std::size_t depth, bool folded);
+  expression_node sequence(std::size_t depth, bool folded);
+  expression_node part(std::size_t depth, bool folded);
+  expression_node group(std::size_t depth, bool folded);
+  expression_node repeated(expression_node of);
+  std::pair<std::uint32_t, std::uint32_t> interval();
+  expression_node set_node(character_set set);
+
+  beginning beginning_of(expression_node const& node) const;
+  void emit(expression_node const& node);
+  void emit_repeat(expression_node const& node);
+  void emit_enclosed(expression_step::kind is, expression_node const& node);
+  std::uint32_t add(expression_step step);
+
+  expression_text text_;
+  expression_program program_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY expression_program parse_expression(std::string_view pattern, std::string const& source) {
+  return expression_parser(pattern, source).run();
+}
+
+TESSERA_BODY expression_program expression_parser::run() {
+  if (text_.size() > longest_pattern) text_.fail(message("at most ", longest_pattern, " bytes are read"));
+  const expression_node all = alternatives(0, false);
+  if (!text_.at_end()) text_.fail("a ) without its (");
+  if (beginning_of(all).may_be_empty) text_.fail("an empty text matches it: no text can be split there");
+  emit(all);
+  add({});
+  return std::move(program_);
+}
+
+TESSERA_BODY expression_node expression_parser::alternatives(std::size_t depth, bool folded) {
+  if (depth > deepest) text_.fail(message("groups are nested more than ", deepest, " deep"));
+  expression_node all{expression_node::kind::alternatives};
+  do all.parts.push_back(sequence(depth, folded));
+  while (text_.take('|'));
+  return all.parts.size() == 1 ? std::move(all.parts.front()) : std::move(all);
+}
+
+TESSERA_BODY expression_node expression_parser::sequence(std::size_t depth, bool folded) {
+  expression_node all{expression_node::kind::sequence};
+  text_.begin_word();
+  while (!text_.at_end() && !text_.is('|') && !text_.is(')'))
+    all.parts.push_back(repeated(part(depth, folded)));
+  return all.parts.size() == 1 ? std::move(all.parts.front()) : std::move(all);
+}
+
+TESSERA_BODY expression_node expression_parser::part(std::size_t depth, bool folded) {
+  if (text_.take('(')) return group(depth + 1, folded);
+  return set_node(text_.set(folded));
+}
+
+TESSERA_BODY expression_node expression_parser::group(std::size_t depth, bool folded) {
+  using kind = expression_node::kind;
+  auto is = kind::sequence;
+  text_.begin_word();
+  if (text_.take('?')) {
+    if (text_.take("i:"))
+      folded = true;
+    else if (text_.take('='))
+      is = kind::ahead;
+    else if (text_.take('!'))
+      is = kind::not_ahead;
+    else if (text_.take('>'))
+      is = kind::atomic;
+    else if (!text_.take(':'))
+      text_.fail("of groups (?:…), (?i:…), (?=…), (?!…) and (?>…) are known");
+  }
+  expression_node inside = alternatives(depth, folded);
+  if (!text_.take(')')) text_.fail("a ( without its )");
+  text_.begin_word();
+  if (is == kind::sequence) return inside;
+  expression_node all{is};
+  all.parts.push_back(std::move(inside));
+  return all;
+}
+
+TESSERA_BODY expression_node expression_parser::set_node(character_set set) {
+  if (program_.sets.size() >= most_steps) text_.fail("it is too long");
+  program_.sets.push_back(std::move(set));
+  return {expression_node::kind::set, std::uint32_t(program_.sets.size() - 1)};
+}
+
+TESSERA_BODY expression_node expression_parser::repeated(expression_node of) {
+  const bool is_interval = text_.is('{');
+  std::pair<std::uint32_t, std::uint32_t> times{1, 1};
+  if (is_interval)
+    times = interval();
+  else if (text_.take('?'))
+    times = {0, 1};
+  else if (text_.take('*'))
+    times = {0, no_end};
+  else if (text_.take('+'))
+    times = {1, no_end};
+  else
+    return of;
+  text_.begin_word();
+  expression_node all{expression_node::kind::repeat, 0, times.first, times.second};
+  if (text_.is('?')) text_.fail("a repetition that takes as few as it can is not known");
+  all.is_possessive = !is_interval && text_.take('+');  // behind {…} Oniguruma has another meaning for it
+  if (text_.is('+') || text_.is('*') || text_.is('{'))
+    text_.fail("a repetition of a repetition is not known");
+  if (of.is != expression_node::kind::set && beginning_of(of).may_be_empty)
+    text_.fail("a part that may be empty is repeated");
+  all.parts.push_back(std::move(of));
+  return all;
+}
+
+TESSERA_BODY std::pair<std::uint32_t, std::uint32_t> expression_parser::interval() {
+  text_.take('{');
+  const std::uint32_t least = text_.number(1000);
+  std::uint32_t most = least;
+  if (text_.take(',')) most = text_.is('}') ? no_end : text_.number(1000);
+  if (!text_.take('}')) text_.fail("{n}, {n,} or {n,m} is meant");
+  if (most < least || most == 0) text_.fail("a repetition of no times");
+  return {least, most};
+}
+
+TESSERA_BODY expression_parser::beginning expression_parser::beginning_of(expression_node const& node) const {
+  using enum expression_node::kind;
+  if (node.is == ahead || node.is == not_ahead) return {{}, true};
+  if (node.is == set) {
+    beginning all{{}, false};
+    for (char32_t c = 0; c < 128; ++c) all.first[c] = program_.sets[node.set].contains(c);
+    auto const& ranges = program_.sets[node.set].ranges();
+    all.first[128] = !ranges.empty() && ranges.back().end > 128;
+    return all;
+  }
+  beginning all{{}, node.is != alternatives};
+  for (expression_node const& part : node.parts) {
+    const beginning next = beginning_of(part);
+    all.first |= next.first;
+    if (node.is == alternatives) {
+      all.may_be_empty |= next.may_be_empty;
+    } else if (!next.may_be_empty) {
+      all.may_be_empty = false;
+      break;
+    }
+  }
+  if (node.is == repeat && node.least == 0) all.may_be_empty = true;
+  return all;
+}
+
+TESSERA_BODY std::uint32_t expression_parser::add(expression_step step) {
+  if (program_.steps.size() >= most_steps) text_.fail("its repetitions make it too long");
+  program_.steps.push_back(step);
+  return std::uint32_t(program_.steps.size() - 1);
+}
+
+TESSERA_BODY void expression_parser::emit(expression_node const& node) {
+  using enum expression_node::kind;
+  using step = expression_step::kind;
+  auto& steps = program_.steps;
+  if (node.is == set) {
+    add({step::one, false, node.set});
+  } else if (node.is == sequence) {
+    for (expression_node const& part : node.parts) emit(part);
+  } else if (node.is == repeat) {
+    emit_repeat(node);
+  } else if (node.is == alternatives) {
+    std::vector<std::uint32_t> ends;
+    for (expression_node const& part : node.parts) {
+      const bool is_last = &part == &node.parts.back();
+      const beginning first = beginning_of(part);
+      const std::uint32_t either = is_last ? 0 : add({step::either});
+      emit(part);
+      if (is_last) break;
+      ends.push_back(add({step::jump}));
+      steps[either].to = std::uint32_t(steps.size());
+      steps[either].begins = first.may_be_empty ? first_characters().set() : first.first;
+    }
+    for (const std::uint32_t jump : ends) steps[jump].to = std::uint32_t(steps.size());
+  } else {
+    emit_enclosed(node.is == ahead       ? step::ahead
+                  : node.is == not_ahead ? step::not_ahead
+                                         : step::atomic,
+                  node.parts.front());
+  }
+}
+
+TESSERA_BODY void expression_parser::emit_enclosed(expression_step::kind is, expression_node const& node) {
+  const std::uint32_t begin = add({is});
+  emit(node);
+  add({});
+  program_.steps[begin].to = std::uint32_t(program_.steps.size());
+}
+
+TESSERA_BODY void expression_parser::emit_repeat(expression_node const& node) {
+  using step = expression_step::kind;
+  auto& steps = program_.steps;
+  expression_node const& part = node.parts.front();
+  if (part.is == expression_node::kind::set) {
+    add({step::many, node.is_possessive, part.set, node.least, node.most});
+    return;
+  }
+  if (node.is_possessive) {
+    expression_node greedy = node;
+    greedy.is_possessive = false;
+    return emit_enclosed(step::atomic, greedy);
+  }
+  for (std::uint32_t i = 0; i < node.least; ++i) emit(part);
+  std::vector<std::uint32_t> exits;
+  const std::uint32_t optional = node.most == no_end ? 1 : node.most - node.least;
+  const std::uint32_t loop = std::uint32_t(steps.size());
+  for (std::uint32_t i = 0; i < optional; ++i) {
+    exits.push_back(add({step::either}));
+    steps[exits.back()].begins = beginning_of(part).first;
+    emit(part);
+  }
+  if (node.most == no_end) steps[add({step::jump})].to = loop;
+  for (const std::uint32_t either : exits) steps[either].to = std::uint32_t(steps.size());
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/expression.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_EXPRESSION
+#define TESSERA_SINGLE_TOKENIZERS_EXPRESSION
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// A regular expression as they split a text in files of Hugging Face's tokenizers, with the meaning
+/// that Oniguruma gives to it: alternatives, groups, (?i:…), (?>…), lookahead, classes of characters, greedy
+/// and possessive repetition. Bytes that are not UTF-8 are taken for U+FFFD.
+class expression {
+ public:
+  /// Throws io_error, `[source] the expression …, byte N: …`, for anything else, and for an expression that
+  /// an empty text matches.
+  explicit expression(std::string_view pattern, std::string const& source = "expression");
+
+  /// Calls visit(begin, end) for each match, from the left: places in the text, where matches do not overlap.
+  /// Throws option_error where that takes more than 1000 steps a byte, as no expression that is meant to
+  /// split a text does.
+  template <class Visit> void for_each_match(std::string_view text, Visit&& visit) const {
+    matching use{{}, 10'000 + 1000 * std::uint64_t(text.size())};
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = match(text, at, 0, use);
+      if (end != none) visit(at, end);
+      at = end != none ? end : after(text, at);
+    }
+  }
+
+ private:
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+  /// A place to go back to: `at`, or a character less, down to `least`.
+  struct place {
+    std::uint32_t step;
+    std::size_t at, least;
+  };
+  struct matching {
+    std::vector<place> places;
+    std::uint64_t steps;  // that are left
+  };
+
+  /// Where the match of the program from `step` on ends that begins at `at`, or `none`.
+  std::size_t match(std::string_view text, std::size_t at, std::uint32_t step, matching& use) const;
+  /// Goes on at the last place that was left: false if there is none.
+  bool go_back(std::string_view text, std::size_t bottom, matching& use, std::uint32_t& step,
+               std::size_t& at) const;
+  /// Takes `most` characters or as many as there are; false if they are fewer than `least`.
+  bool take_many(std::string_view text, detail::expression_step const& step, std::size_t& at,
+                 std::size_t& least, matching& use) const;
+
+  char32_t character(std::string_view text, std::size_t at) const {
+    text.remove_prefix(at);
+    return take_character(text);
+  }
+  /// Where the character at a place ends.
+  static std::size_t after(std::string_view text, std::size_t at) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) return at + 1;
+    const std::size_t length = io::utf8_length(text.substr(at));
+    return at + (length == 0 ? 1 : length);
+  }
+  bool holds(std::uint32_t set, std::string_view text, std::size_t at) const {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    return program_.sets[set].contains(byte < 0x80 ? byte : character(text, at));
+  }
+
+  detail::expression_program program_;
+  std::string source_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY expression::expression(std::string_view pattern, std::string const& source)
+    : program_(detail::parse_expression(pattern, source)), source_(source) {}
+
+TESSERA_BODY bool expression::take_many(std::string_view text, detail::expression_step const& step,
+                                        std::size_t& at, std::size_t& least, matching& use) const {
+  std::uint32_t taken = 0;
+  const std::size_t begin = at;
+  least = at;
+  while (taken < step.most && at < text.size() && holds(step.set, text, at)) {
+    at = after(text, at);
+    if (++taken <= step.least) least = at;
+  }
+  const std::uint64_t steps = at - begin;
+  use.steps -= steps < use.steps ? steps : use.steps;
+  return taken >= step.least;
+}
+
+TESSERA_BODY bool expression::go_back(std::string_view text, std::size_t bottom, matching& use,
+                                      std::uint32_t& step, std::size_t& at) const {
+  if (use.places.size() == bottom) return false;
+  place& last = use.places.back();
+  step = last.step, at = last.at;
+  if (last.at > last.least)
+    last.at = last.at - last_character_length(text.substr(0, last.at));
+  else
+    use.places.pop_back();
+  return true;
+}
+
+TESSERA_BODY std::size_t expression::match(std::string_view text, std::size_t at, std::uint32_t step,
+                                           matching& use) const {
+  using enum detail::expression_step::kind;
+  const std::size_t bottom = use.places.size();
+  for (;;) {
+    if (use.steps-- == 0) {
+      use.steps = 0;
+      throw option_error(message("[", source_,
+                                 "] the expression takes more than 1000 steps a byte on a text of ",
+                                 text.size(), " bytes: it goes back too often"));
+    }
+    detail::expression_step const& now = program_.steps[step];
+    bool fits = true;
+    std::size_t least = at;
+    switch (now.is) {
+      case one:
+        fits = at < text.size() && holds(now.set, text, at);
+        if (fits) at = after(text, at);
+        break;
+      case many:
+        fits = take_many(text, now, at, least, use);
+        if (fits && !now.is_possessive && least < at)
+          use.places.push_back({step + 1, at - last_character_length(text.substr(0, at)), least});
+        break;
+      case either:
+        if (now.begins_elsewhere(text, at)) {
+          step = now.to;
+          continue;
+        }
+        use.places.push_back({now.to, at, at});
+        break;
+      case jump:
+        step = now.to;
+        continue;
+      case ahead:
+      case not_ahead:
+        fits = (match(text, at, step + 1, use) != none) == (now.is == ahead);
+        if (fits) step = now.to - 1;
+        break;
+      case atomic:
+        least = match(text, at, step + 1, use);
+        fits = least != none;
+        if (fits) at = least, step = now.to - 1;
+        break;
+      case end:
+        use.places.resize(bottom);
+        return at;
+    }
+    ++step;
+    if (!fits && !go_back(text, bottom, use, step, at)) return none;
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::tokenizers
+#endif
+
+// ---- tessera/tokenizers/pre_tokenizer.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_PRE_TOKENIZER
+#define TESSERA_SINGLE_TOKENIZERS_PRE_TOKENIZER
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// The words of a text, with the memory that they need.
+struct cut_text {
+  std::vector<std::string_view> words, next;
+  std::deque<std::string> changed;  // texts that words are parts of
+
+  std::string_view keep(std::string text) { return changed.emplace_back(std::move(text)); }
+  void add(std::string_view word) {
+    if (!word.empty()) next.push_back(word);
+  }
+};
+
+/// How the places of a text that a pattern matches become words.
+enum class split_behaviour { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+/// Adds the parts of a text between and at some places.
+///   find   calls visit(begin, end) for each place, in their order
+template <class Find>
+void split(std::string_view text, split_behaviour how, bool inverted, Find&& find, cut_text& to) {
+  std::size_t done = 0, begin = 0;  // end of the last part, begin of the text that is not added yet
+  bool before = false;              // whether the part before was a match
+  const auto add_part = [&](std::size_t end, bool is_match) {
+    if (end == done) return;
+    using enum split_behaviour;
+    const bool joins = how == contiguous             ? done > 0 && is_match == before
+                       : how == merged_with_previous ? is_match && !before && done > 0
+                       : how == merged_with_next     ? before && !is_match
+                                                     : false;
+    if (!joins) to.add(text.substr(begin, done - begin)), begin = done;
+    if (how == removed && is_match) begin = end;
+    done = end, before = is_match;
+  };
+  find(text, [&](std::size_t first, std::size_t last) {
+    add_part(first, inverted);
+    add_part(last, !inverted);
+  });
+  add_part(text.size(), inverted);
+  to.add(text.substr(begin));
+}
+
+/// How a text is cut into words: ByteLevel, Metaspace, Split and BertPreTokenizer, alone or one after
+/// another.
+class pre_tokenizer {
+ public:
+  /// The part "pre_tokenizer" of a tokenizer.json, if it has one. Throws io_error for any other kind, and
+  /// where anything stands behind ByteLevel.
+  explicit pre_tokenizer(io::json_place const& file);
+
+  /// Whether the vocabulary has words as the characters of their bytes.
+  bool to_bytes() const { return to_bytes_; }
+  /// Cuts a text into `words`, which refer to it or to `changed`.
+  ///   is_first   whether the text is the beginning of all
+  void cut(std::string_view text, bool is_first, cut_text& use) const;
+
+ private:
+  struct split_by_expression {
+    expression pattern;
+    split_behaviour how;
+    bool inverted;
+  };
+  struct split_by_text {
+    std::string pattern;
+    split_behaviour how;
+    bool inverted;
+  };
+  struct byte_level {
+    bool adds_blank;
+    std::optional<expression> pattern;
+  };
+  struct metaspace {
+    enum class scheme { first, never, always };
+    std::string replacement;
+    scheme prepended;
+    bool splits;
+  };
+  struct bert {
+    character_set punctuation{tables::punctuation};
+  };
+  using step = std::variant<split_by_expression, split_by_text, byte_level, metaspace, bert>;
+
+  static void apply(split_by_expression const& s, std::string_view text, bool is_first, cut_text& use);
+  static void apply(split_by_text const& s, std::string_view text, bool is_first, cut_text& use);
+  static void apply(byte_level const& s, std::string_view text, bool is_first, cut_text& use);
+  static void apply(metaspace const& s, std::string_view text, bool is_first, cut_text& use);
+  static void apply(bert const& s, std::string_view text, bool is_first, cut_text& use);
+  /// Calls visit(begin, end) for each place where a text has another.
+  static auto places_of(std::string const& other) {
+    return [&other](std::string_view text, auto&& visit) {
+      for (std::size_t at = text.find(other); at != text.npos; at = text.find(other, at + other.size()))
+        visit(at, at + other.size());
+    };
+  }
+
+  void add(io::json_place const& part);
+  void add_split(io::json_place const& part);
+  void add_byte_level(io::json_place const& part);
+  void add_metaspace(io::json_place const& part);
+
+  std::vector<step> steps_;
+  bool to_bytes_ = false;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY pre_tokenizer::pre_tokenizer(io::json_place const& file) {
+  read_parts(file, "pre_tokenizer", "pretokenizers", [&](io::json_place const& one) {
+    if (to_bytes_) one.fail("stands behind a ByteLevel, which must be the last");
+    add(one);
+  });
+}
+
+TESSERA_BODY void pre_tokenizer::add(io::json_place const& part) {
+  std::string const& type = part.at("type").as_string();
+  if (type == "Split")
+    add_split(part);
+  else if (type == "ByteLevel")
+    add_byte_level(part);
+  else if (type == "Metaspace")
+    add_metaspace(part);
+  else if (type == "BertPreTokenizer")
+    allow_members(part, {"type"}), steps_.push_back(bert());
+  else
+    refuse_type(part, "Sequence, Split, ByteLevel, Metaspace, BertPreTokenizer");
+}
+
+TESSERA_BODY void pre_tokenizer::add_split(io::json_place const& part) {
+  allow_members(part, {"type", "pattern", "behavior", "invert"});
+  constexpr std::array<std::string_view, 5> names{"Removed", "Isolated", "MergedWithPrevious",
+                                                  "MergedWithNext", "Contiguous"};
+  const auto behaviour = part.at("behavior");
+  const auto at = std::find(names.begin(), names.end(), behaviour.as_string());
+  if (at == names.end())
+    behaviour.fail("is " + io::in_quotes(behaviour.as_string()) + ", which is not known");
+  const auto how = split_behaviour(at - names.begin());
+  const auto pattern = part.at("pattern");
+  const bool inverted = bool_or(part, "invert", false);
+  if (!pattern.contains("Regex")) {
+    steps_.push_back(split_by_text{string_pattern(pattern), how, inverted});
+    return;
+  }
+  allow_members(pattern, {"Regex"});
+  steps_.push_back(split_by_expression{
+      expression(pattern.at("Regex").as_string(), pattern.at("Regex").name()), how, inverted});
+}
+
+TESSERA_BODY void pre_tokenizer::add_byte_level(io::json_place const& part) {
+  allow_members(part, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  to_bytes_ = true;
+  byte_level added{bool_or(part, "add_prefix_space", true), std::nullopt};
+  if (bool_or(part, "use_regex", true))
+    added.pattern.emplace(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
+  steps_.push_back(std::move(added));
+}
+
+TESSERA_BODY void pre_tokenizer::add_metaspace(io::json_place const& part) {
+  allow_members(part, {"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"});
+  std::string const& replacement = part.at("replacement").as_string();
+  if (replacement.empty() || io::utf8_length(replacement) != replacement.size())
+    part.at("replacement").fail("is " + io::in_quotes(replacement) + " but should be one character");
+  constexpr std::array<std::string_view, 3> names{"first", "never", "always"};
+  const std::string scheme = has(part, "prepend_scheme") ? part.at("prepend_scheme").as_string() : "always";
+  const auto at = std::find(names.begin(), names.end(), scheme);
+  if (at == names.end())
+    part.at("prepend_scheme").fail("is " + io::in_quotes(scheme) + ", which is not known");
+  auto prepended = metaspace::scheme(at - names.begin());
+  if (!bool_or(part, "add_prefix_space", true)) {
+    if (has(part, "prepend_scheme") && prepended != metaspace::scheme::never)
+      part.at("add_prefix_space").fail("is false, but \"prepend_scheme\" is " + io::in_quotes(scheme));
+    prepended = metaspace::scheme::never;
+  }
+  steps_.push_back(metaspace{replacement, prepended, bool_or(part, "split", true)});
+}
+
+TESSERA_BODY void pre_tokenizer::cut(std::string_view text, bool is_first, cut_text& use) const {
+  use.words.assign(1, text);
+  for (step const& s : steps_) {
+    use.next.clear();
+    for (std::string_view const& word : use.words)
+      std::visit([&](auto const& one) { apply(one, word, is_first && &word == use.words.data(), use); }, s);
+    is_first = is_first && !use.next.empty() && use.next.front().data() == use.words.front().data();
+    use.words.swap(use.next);
+  }
+}
+
+TESSERA_BODY void pre_tokenizer::apply(split_by_expression const& s, std::string_view text, bool,
+                                       cut_text& use) {
+  const auto find = [&](std::string_view in, auto&& visit) { s.pattern.for_each_match(in, visit); };
+  split(text, s.how, s.inverted, find, use);
+}
+
+TESSERA_BODY void pre_tokenizer::apply(split_by_text const& s, std::string_view text, bool, cut_text& use) {
+  split(text, s.how, s.inverted, places_of(s.pattern), use);
+}
+
+TESSERA_BODY void pre_tokenizer::apply(byte_level const& s, std::string_view text, bool, cut_text& use) {
+  if (s.adds_blank && !text.starts_with(' ')) text = use.keep(" " + std::string(text));
+  if (!s.pattern) return use.add(text);
+  const auto find = [&](std::string_view in, auto&& visit) { s.pattern->for_each_match(in, visit); };
+  split(text, split_behaviour::isolated, false, find, use);
+}
+
+TESSERA_BODY void pre_tokenizer::apply(metaspace const& s, std::string_view text, bool is_first,
+                                       cut_text& use) {
+  std::string changed = replaced(text, " ", s.replacement);
+  const bool wanted =
+      s.prepended == metaspace::scheme::always || (s.prepended == metaspace::scheme::first && is_first);
+  if (wanted && !changed.starts_with(s.replacement)) changed.insert(0, s.replacement);
+  const std::string_view kept = use.keep(std::move(changed));
+  if (!s.splits) return use.add(kept);
+  split(kept, split_behaviour::merged_with_next, false, places_of(s.replacement), use);
+}
+
+TESSERA_BODY void pre_tokenizer::apply(bert const& s, std::string_view text, bool, cut_text& use) {
+  std::size_t begin = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t at = text.size() - rest.size();
+    const char32_t c = take_character(rest);
+    const std::size_t end = text.size() - rest.size();
+    const bool is_blank = is_white_space(c);
+    if (!is_blank && !s.punctuation.contains(c)) continue;
+    use.add(text.substr(begin, at - begin));
+    if (!is_blank) use.add(text.substr(at, end - at));
+    begin = end;
+  }
+  use.add(text.substr(begin));
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/special_template.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_SPECIAL_TEMPLATE
+#define TESSERA_SINGLE_TOKENIZERS_SPECIAL_TEMPLATE
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers { namespace detail {
+
+/// Which special tokens stand around the tokens of a text, and of two: TemplateProcessing and BertProcessing.
+class special_template {
+ public:
+  /// The part "post_processor" of a tokenizer.json, if it has one. Throws io_error for any other kind, for
+  /// several that add tokens, and for a token that is not below `tokens`.
+  special_template(io::json_place const& file, std::int32_t tokens);
+
+  std::vector<std::int32_t> around(std::span<std::int32_t const> text) const { return made(single_, {text}); }
+  std::vector<std::int32_t> around(std::span<std::int32_t const> first,
+                                   std::span<std::int32_t const> second) const {
+    return made(pair_, {first, second});
+  }
+
+ private:
+  /// A text, or special tokens.
+  struct piece {
+    std::size_t text = 2;
+    std::vector<std::int32_t> tokens = {};
+  };
+
+  void add(io::json_place const& part);
+  void add_bert(io::json_place const& part);
+  std::vector<piece> read(io::json_place const& list, io::json_place const& specials,
+                          std::size_t texts) const;
+  std::int32_t token(io::json_place const& at) const;
+  static std::vector<std::int32_t> made(std::vector<piece> const& pieces,
+                                        std::array<std::span<std::int32_t const>, 2> texts);
+
+  std::vector<piece> single_{{0}}, pair_{{0}, {1}};
+  bool adds_ = false;
+  std::int32_t tokens_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY special_template::special_template(io::json_place const& file, std::int32_t tokens)
+    : tokens_(tokens) {
+  read_parts(file, "post_processor", "processors", [&](io::json_place const& one) { add(one); });
+}
+
+TESSERA_BODY void special_template::add(io::json_place const& part) {
+  std::string const& type = part.at("type").as_string();
+  if (type == "ByteLevel")  // moves places in the text alone
+    return allow_members(part, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+  if (std::exchange(adds_, true)) part.fail("is the second that adds special tokens: one is known");
+  if (type == "TemplateProcessing") {
+    allow_members(part, {"type", "single", "pair", "special_tokens"});
+    single_ = read(part.at("single"), part.at("special_tokens"), 1);
+    pair_ = read(part.at("pair"), part.at("special_tokens"), 2);
+  } else if (type == "BertProcessing") {
+    allow_members(part, {"type", "sep", "cls"});
+    const std::int32_t cls = token(part.at("cls").at(1)), sep = token(part.at("sep").at(1));
+    single_ = {{2, {cls}}, {0}, {2, {sep}}};
+    pair_ = {{2, {cls}}, {0}, {2, {sep}}, {1}, {2, {sep}}};
+  } else {
+    refuse_type(part, "Sequence, ByteLevel, TemplateProcessing, BertProcessing");
+  }
+}
+
+TESSERA_BODY std::int32_t special_template::token(io::json_place const& at) const {
+  const auto number = at.as_integer<std::int32_t>();
+  if (number < 0 || number >= tokens_)
+    at.fail(message("is ", number, ", but there are ", tokens_, " tokens"));
+  return number;
+}
+
+TESSERA_BODY std::vector<special_template::piece> special_template::read(io::json_place const& list,
+                                                                         io::json_place const& specials,
+                                                                         std::size_t texts) const {
+  std::vector<piece> pieces;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto at = list.at(i);
+    allow_members(at, {"Sequence", "SpecialToken"});
+    if (at.contains("Sequence")) {
+      const auto id = at.at("Sequence").at("id");
+      const std::size_t text = id.as_string() == "A" ? 0 : id.as_string() == "B" ? 1 : 2;
+      if (text >= texts) id.fail("is " + io::in_quotes(id.as_string()) + ", which is no text here");
+      if (std::any_of(pieces.begin(), pieces.end(), [&](piece const& p) { return p.text == text; }))
+        id.fail("is " + io::in_quotes(id.as_string()) + " for the second time");
+      pieces.push_back({text});
+      continue;
+    }
+    const auto ids = specials.at(at.at("SpecialToken").at("id").as_string()).at("ids");
+    pieces.emplace_back();
+    for (std::size_t k = 0; k < ids.size(); ++k) pieces.back().tokens.push_back(token(ids.at(k)));
+  }
+  return pieces;
+}
+
+TESSERA_BODY std::vector<std::int32_t> special_template::made(
+    std::vector<piece> const& pieces, std::array<std::span<std::int32_t const>, 2> texts) {
+  std::vector<std::int32_t> tokens;
+  for (piece const& p : pieces) {
+    const std::span<std::int32_t const> next = p.text < 2 ? texts[p.text] : std::span(p.tokens);
+    tokens.insert(tokens.end(), next.begin(), next.end());
+  }
+  return tokens;
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::tokenizers::detail
+#endif
+
+// ---- tessera/tokenizers/tokenizer.hpp
+#ifndef TESSERA_SINGLE_TOKENIZERS_TOKENIZER
+#define TESSERA_SINGLE_TOKENIZERS_TOKENIZER
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace tokenizers {
+
+/// Whether decoding gives the names of special tokens.
+enum class specials { left_out, kept };
+
+/// The tokens of a tokenizer.json of Hugging Face's tokenizers, as files of GPT-2, LLaMA 2 and 3, Mistral,
+/// Qwen2 and BERT have it: the text between added tokens is normalized, cut into words by the pre-tokenizer,
+/// and the model makes tokens of each word. Gives the tokens of that library.
+class tokenizer {
+ public:
+  /// Throws io_error for a file that cannot be read or has another format, and for every part or setting that
+  /// is not known, by its name: models but BPE and WordPiece, dropout, prefixes and suffixes of BPE, and
+  /// "truncation" and "padding", since nothing is cut off or filled up here.
+  static tokenizer read(std::string const& path);
+  explicit tokenizer(io::json_place const& file);
+
+  /// The largest number of a token and one more: at least as many rows an embedding needs.
+  std::int32_t size() const { return std::int32_t(pieces_.pieces.size()); }
+  /// By number, as the file writes them; an empty one is a number that no token has.
+  std::vector<std::string> const& pieces() const { return pieces_.pieces; }
+  /// The token of a piece or of an added token's name.
+  std::optional<std::int32_t> token(std::string_view piece) const;
+  bool is_special(std::int32_t token) const {
+    auto const* added = added_.find(token);
+    return added && added->is_special;
+  }
+  /// In ascending order.
+  std::vector<std::int32_t> special_tokens() const;
+
+  /// The tokens of a text, in which added tokens may stand by name; without the special ones that the file
+  /// puts around it. Bytes that are not UTF-8 get the tokens of bytes, where there are any. Throws
+  /// option_error for a character that no token stands for, and where an expression of the file takes too
+  /// long.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+  /// The tokens of a text with the special ones that the file puts around it: [CLS] and [SEP], or the
+  /// beginning.
+  std::vector<std::int32_t> with_special_tokens(std::span<std::int32_t const> text) const {
+    return template_.around(text);
+  }
+  /// The tokens of two texts with the special ones around and between them.
+  std::vector<std::int32_t> with_special_tokens(std::span<std::int32_t const> first,
+                                                std::span<std::int32_t const> second) const {
+    return template_.around(first, second);
+  }
+
+  /// The text of tokens. Where tokens end within a character, its bytes do, too. Throws option_error for a
+  /// number that no token has.
+  std::string decode(std::span<std::int32_t const> tokens, specials names = specials::left_out) const;
+
+ private:
+  using model = std::variant<detail::merging_model, detail::longest_piece_model>;
+
+  static io::json_place checked(io::json_place const& file);
+  static std::string model_type(io::json_place const& part);
+  static model read_model(io::json_place const& part, detail::piece_numbers const& numbers);
+
+  struct encoding {
+    std::vector<std::int32_t> tokens;
+    detail::cut_text words;
+    detail::word_memory memory;
+  };
+  void append_part(std::string_view text, bool is_first, encoding& use) const;
+  void append_words(std::string_view text, bool is_first, encoding& use) const;
+
+  detail::normalizer normalizer_;
+  detail::pre_tokenizer pre_tokenizer_;
+  detail::numbered_pieces pieces_;
+  model model_;
+  detail::added_tokens added_;
+  detail::special_template template_;
+  detail::decoder decoder_;
+  detail::byte_characters characters_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY tokenizer tokenizer::read(std::string const& path) {
+  const io::json document = io::read_json(path);
+  return tokenizer(io::json_place(document, path));
+}
+
+TESSERA_BODY io::json_place tokenizer::checked(io::json_place const& file) {
+  detail::allow_members(file, {"version", "truncation", "padding", "added_tokens", "normalizer",
+                               "pre_tokenizer", "post_processor", "decoder", "model"});
+  for (char const* name : {"truncation", "padding"})
+    if (detail::has(file, name))
+      file.at(name).fail("is set, but nothing is cut off or filled up here: make it null");
+  if (detail::has(file, "version") && file.at("version").as_string() != "1.0")
+    file.at("version").fail("is " + io::in_quotes(file.at("version").as_string()) + ", \"1.0\" is known");
+  const std::string type = model_type(file.at("model"));
+  if (type != "BPE" && type != "WordPiece") detail::refuse_type(file.at("model"), "BPE, WordPiece");
+  return file;
+}
+
+TESSERA_BODY std::string tokenizer::model_type(io::json_place const& part) {
+  // Old files do not name the type: it follows from the members.
+  if (part.contains("type")) return part.at("type").as_string();
+  return part.contains("merges") ? "BPE" : part.contains("max_input_chars_per_word") ? "WordPiece" : "";
+}
+
+TESSERA_BODY tokenizer::model tokenizer::read_model(io::json_place const& part,
+                                                    detail::piece_numbers const& numbers) {
+  if (model_type(part) == "BPE") return detail::merging_model(part, numbers);
+  return detail::longest_piece_model(part, numbers);
+}
+
+TESSERA_BODY tokenizer::tokenizer(io::json_place const& file)
+    : normalizer_(checked(file)),
+      pre_tokenizer_(file),
+      pieces_(file.at("model").at("vocab")),
+      model_(read_model(file.at("model"), pieces_.numbers)),
+      added_(file, normalizer_, pieces_),
+      template_(file, size()),
+      decoder_(file) {}
+
+TESSERA_BODY std::optional<std::int32_t> tokenizer::token(std::string_view piece) const {
+  const std::int32_t added = added_.number(piece);
+  const std::int32_t number = added >= 0 ? added : detail::number_of(pieces_.numbers, piece);
+  return number < 0 ? std::nullopt : std::optional(number);
+}
+
+TESSERA_BODY std::vector<std::int32_t> tokenizer::special_tokens() const {
+  std::vector<std::int32_t> all;
+  for (std::int32_t t = 0; t < size(); ++t)
+    if (is_special(t)) all.push_back(t);
+  return all;
+}
+
+TESSERA_BODY std::vector<std::int32_t> tokenizer::encode(std::string_view text) const {
+  encoding use;
+  added_.for_each_part(
+      text, false, [&](std::int32_t token) { use.tokens.push_back(token); },
+      [&](std::string_view part) { append_part(part, part.data() == text.data(), use); });
+  return std::move(use.tokens);
+}
+
+TESSERA_BODY void tokenizer::append_part(std::string_view text, bool is_first, encoding& use) const {
+  std::string normalized;
+  if (!normalizer_.changes_nothing()) normalized = normalizer_(text), text = normalized;
+  added_.for_each_part(
+      text, true, [&](std::int32_t token) { use.tokens.push_back(token); },
+      [&](std::string_view part) { append_words(part, is_first && part.data() == text.data(), use); });
+}
+
+TESSERA_BODY void tokenizer::append_words(std::string_view text, bool is_first, encoding& use) const {
+  use.words.changed.clear();
+  pre_tokenizer_.cut(text, is_first, use.words);
+  std::visit(
+      [&](auto const& m) {
+        const auto cut_bytes = [&](std::string_view word, std::vector<std::int32_t>& to) {
+          m.cut(characters_.written(word), pieces_.numbers, to, use.memory.merging);
+        };
+        for (const std::string_view word : use.words.words) {
+          if (pre_tokenizer_.to_bytes())
+            use.memory.append(word, use.tokens, cut_bytes);
+          else
+            m.append(word, pieces_.numbers, use.tokens, use.memory);
+        }
+      },
+      model_);
+}
+
+TESSERA_BODY std::string tokenizer::decode(std::span<std::int32_t const> tokens, specials names) const {
+  std::vector<std::string> texts;
+  for (const std::int32_t t : tokens) {
+    if (t < 0 || t >= size() || pieces_.pieces[std::size_t(t)].empty())
+      throw option_error(message("[tokenizer] ", t, " is no token of this vocabulary of ", size()));
+    auto const* added = added_.find(t);
+    if (added && added->is_special && names == specials::left_out) continue;
+    texts.push_back(added ? added->matched : pieces_.pieces[std::size_t(t)]);
+  }
+  return decoder_(std::move(texts));
 }
 
 #endif
@@ -38297,9 +42302,6 @@ class wordpiece {
   /// Where the first special token stands in a text by name, and which it is.
   static std::pair<std::size_t, std::size_t> first_special(std::string_view text);
 
-  /// As BertTokenizer has it: without the first 256 of extension E, U+2B820 on, which BERT's own code has.
-  static bool is_chinese(char32_t c);
-
   /// Calls visit(word) for each word and each mark of punctuation.
   template <class Visit> void for_each_word(std::string_view text, Visit&& visit) const {
     std::string word;
@@ -38342,7 +42344,7 @@ class wordpiece {
   std::vector<std::string> pieces_;
   letter_case letters_;
   detail::piece_numbers numbers_;
-  std::size_t longest_piece_ = 2;  // bytes; "##" has two
+  detail::longest_pieces cutter_{"##", longest_word};
   bool has_unknown_ = false;
   std::array<std::int32_t, special_names.size()> specials_{};
   character_set punctuation_{tables::punctuation}, controls_{tables::controls};
@@ -38355,7 +42357,7 @@ TESSERA_BODY wordpiece::wordpiece(std::vector<std::string> pieces, letter_case l
     : pieces_(std::move(pieces)), letters_(letters) {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     numbers_[pieces_[i]] = std::int32_t(i);
-    longest_piece_ = std::max(longest_piece_, pieces_[i].size());
+    cutter_.know(pieces_[i]);
   }
   has_unknown_ = numbers_.contains(std::string(special_names[1]));
   for (const std::size_t i : {1u, 3u, 0u, 2u, 4u}) {
@@ -38463,12 +42465,6 @@ TESSERA_BODY std::pair<std::size_t, std::size_t> wordpiece::first_special(std::s
   return {text.size(), special_names.size()};
 }
 
-TESSERA_BODY bool wordpiece::is_chinese(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
 TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view word) const {
   if (!has_unknown_)
     throw option_error(message("[wordpiece] the vocabulary has no \"[UNK]\" for ", io::in_quotes(word),
@@ -38477,25 +42473,8 @@ TESSERA_BODY std::vector<std::int32_t> wordpiece::unknown_word(std::string_view 
 }
 
 TESSERA_BODY std::vector<std::int32_t> wordpiece::pieces_of(std::string_view word) const {
-  std::vector<std::size_t> ends;  // of its characters
-  for (std::string_view rest = word; !rest.empty(); ends.push_back(word.size() - rest.size()))
-    rest.remove_prefix(std::max<std::size_t>(1, io::utf8_length(rest)));
-  if (ends.size() > longest_word) return unknown_word(word);
   std::vector<std::int32_t> tokens;
-  std::string piece;
-  for (std::size_t first = 0, begin = 0; first < ends.size();) {
-    const std::size_t longest = begin + longest_piece_ - (begin == 0 ? 0 : 2);  // without "##"
-    auto last = std::size_t(std::upper_bound(ends.begin(), ends.end(), longest) - ends.begin());
-    auto found = numbers_.end();
-    for (; last > first && found == numbers_.end(); --last) {
-      piece.assign(begin == 0 ? "" : "##").append(word.substr(begin, ends[last - 1] - begin));
-      found = numbers_.find(piece);
-    }
-    if (found == numbers_.end()) return unknown_word(word);
-    tokens.push_back(found->second);
-    begin = ends[last], first = last + 1;
-  }
-  return tokens;
+  return cutter_.append(word, numbers_, tokens) ? tokens : unknown_word(word);
 }
 
 #endif
@@ -38825,6 +42804,7 @@ struct token_loss {
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <type_traits>
@@ -38877,6 +42857,9 @@ class any_model {
   /// Logits of the classes of each sequence, one sequence after the other. Throws option_error of a model
   /// without classes.
   virtual std::vector<float> sequence_logits(token_batch const& shown, nn::any_pass const& p) = 0;
+  /// Sequences that the model goes on with; it and the context must outlive them. Throws option_error of a
+  /// model that does not predict the next token, or has fewer positions than tokens are asked for.
+  virtual std::unique_ptr<nn::any_decoding> decoding(context& ctx, nn::decoding_options const& of) const = 0;
 };
 
 namespace detail {
@@ -39010,6 +42993,13 @@ template <class Network> class model_of final : public any_model {
     } else {
       throw option_error("[any_model] the model has no classes of sequences");
     }
+  }
+  std::unique_ptr<nn::any_decoding> decoding([[maybe_unused]] context& ctx,
+                                             [[maybe_unused]] nn::decoding_options const& of) const override {
+    if constexpr (requires { Network::decodes; })
+      return std::make_unique<nn::decoding<Network>>(network, ctx, of);
+    else
+      throw option_error("[any_model] the model does not predict the token that follows others");
   }
 
  private:
@@ -41401,6 +45391,8 @@ static_assert(sparsity_policy<evolving_pattern>);
 // ---- tessera/train/any_training.hpp
 #ifndef TESSERA_SINGLE_TRAIN_ANY_TRAINING
 #define TESSERA_SINGLE_TRAIN_ANY_TRAINING
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -41416,6 +45408,27 @@ struct progress {
   double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
   std::int64_t best_step = -1;
 };
+
+/// Frees the arrays of frozen parameters, which an optimizer does not read, all but masters; an array that is
+/// missing begins with zeros.
+///   births   as of initial_state
+template <class Optimizer>
+void fit_state(optimizer_state& state, Optimizer const& optimizer, nn::parameter_list const& model,
+               parameter_groups const& groups, bool births = false) {
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    std::vector<state_array> declared = detail::declared_state(optimizer, model[i], births);
+    for (std::size_t k = 0; k < declared.size(); ++k) {
+      const auto found = std::ranges::find(arrays, declared[k].name, &state_array::name);
+      if (groups.of_parameter(i).is_frozen()) {
+        if (found != arrays.end() && found->name != "master") arrays.erase(found);
+      } else if (found == arrays.end()) {
+        declared[k].reset(parameter_sizes::of(model[i].tensor));
+        arrays.insert(arrays.begin() + std::ptrdiff_t(k), std::move(declared[k]));
+      }
+    }
+  }
+}
 
 /// A model and everything that changes together with it in training, of models whose type is not known.
 /// Functions of it are compiled once for all models.
@@ -41468,15 +45481,16 @@ template <class Optimizer, sparsity_policy Policy = evolving_pattern> struct any
   /// see add_state. Before the training resumes.
   template <class Hook> void keep(Hook const& hook) { add_state(state, hook, model); }
 
-  /// Trains the parameters whose names match in another way: see parameter_group. Gradients of frozen
-  /// parameters are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
-  /// below is trained. Throws option_error for a group without parameters, and if the policy is to replace
-  /// blocks but the groups keep all patterns.
+  /// Trains the parameters whose names match in another way: see parameter_group. Of frozen parameters the
+  /// gradients are dropped (nn::is_wanted), so that a backward computes none of them, and ends where nothing
+  /// below is trained, and so is the state of the optimizer. Before the training resumes. Throws option_error
+  /// for a group without parameters, and if the policy is to replace blocks but the groups keep all patterns.
   void group_parameters(std::vector<parameter_group> by_name) {
     parameter_groups by(model, std::move(by_name));
     require_evolving(policy, model, by);
     groups = std::move(by);
     groups.fit_gradients(model, gradients);
+    fit_state(state, optimizer, model, groups, turnover.knows_age());
   }
 
   /// A pass for the next step, or for one micro-batch of it; it refers to `batch`.
@@ -42109,7 +46123,8 @@ TESSERA_COLD TESSERA_BODY std::vector<std::string> checkpoint::notes(any_layer c
 TESSERA_COLD TESSERA_BODY void checkpoint::require_architecture(any_layer const& model) const {
   if (version_ < 3) return;
   const auto knows = [&](std::string const& setting) {
-    if (setting.ends_with("fraction_bits")) return false;  // later than version 4, which goes on without
+    for (char const* later_than_version_4 : {"fraction_bits", "centred"})  // which goes on without them
+      if (setting.ends_with(later_than_version_4)) return false;
     return version_ >= 4 || !(setting.ends_with("visible_blocks") || setting.ends_with("residual"));
   };
   detail::require_settings(place().at("architecture"), architecture(model), "model", "", knows);
@@ -42159,6 +46174,10 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
     return stored;
   };
   const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
+  std::set<std::string> arrays;  // older files have them of frozen parameters, too
+  if (optimizer)
+    for (auto const& of : optimizer->parameters)
+      for (state_array const& array : of) arrays.insert(array.name);
   for (std::size_t i = 0; i < model.size(); ++i) {
     pattern const* const stored = check_tensor(names[i], model[i].tensor);
     if (optimizer)
@@ -42169,6 +46188,7 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
         expected.insert(in_file);
       }
     if (optimizer && tensors_.contains(names[i] + ".born")) others.insert(names[i] + ".born");
+    for (std::string const& array : arrays) others.insert(names[i] + "." + array);
     if (const std::string master = names[i] + ".master";
         any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
       expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
@@ -43658,34 +47678,66 @@ inline constexpr loss_fit besiroglu_fit{1.8172, 482.01, 0.3478, 2085.43, 0.3658}
 #include <string>
 #include <vector>
 
-// The tensors of nn::gpt and nn::encoder, and the names that Hugging Face has for them: for reading and
-// writing.
+// The tensors of nn::gpt, nn::encoder and nn::llama, and the names that Hugging Face has for them: for
+// reading and writing.
 
-namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+namespace tessera { inline namespace TESSERA_ISA { namespace train {
+
+/// Which features of a head of d are rotated together in the files of a model: i and i + d ÷ 2
+/// (transformers), or 2 i and 2 i + 1, as here (Meta's own files).
+enum class rotary_order { halves, neighbours };
+
+namespace detail {
 
 /// The models of Hugging Face that have a counterpart here.
-enum class hugging_face_model { gpt2, bert };
+enum class hugging_face_model { gpt2, bert, llama };
+
+/// A tensor of Hugging Face, whose rows are some of a tensor here.
+struct hugging_face_part {
+  std::string name;
+  std::int64_t rows;
+  std::int64_t turned_head = 0;  // features of a head whose rotated pairs are its halves there; 0: as here
+
+  /// The row there of a row here, among the rows of this part.
+  std::int64_t row_of(std::int64_t row) const {
+    if (turned_head == 0) return row;
+    const std::int64_t feature = row % turned_head;
+    return row - feature + feature / 2 + (feature % 2) * (turned_head / 2);
+  }
+};
 
 /// A tensor here, and the tensors of Hugging Face that hold its values.
 struct hugging_face_tensor {
-  std::string ours;                 // the name of a parameter, "block.3.mlp.up.weight"
-  std::vector<std::string> theirs;  // of equal size, one below the other
-  std::int64_t rows, cols;          // of ours; cols is 0 of a vector
-  io::orientation theirs_stand;     // transposed: (cols, rows)
+  std::string ours;                       // the name of a parameter, "block.3.mlp.up.weight"
+  std::vector<hugging_face_part> theirs;  // one below the other
+  std::int64_t cols;                      // 0 of a vector
+  io::orientation theirs_stand;           // transposed: (cols, rows)
 
   bool is_matrix() const { return cols > 0; }
-  std::int64_t rows_of_each() const { return rows / std::int64_t(theirs.size()); }
-  /// Of each of theirs.
-  std::vector<std::int64_t> shape() const {
-    if (!is_matrix()) return {rows_of_each()};
-    if (theirs_stand == io::orientation::transposed) return {cols, rows_of_each()};
-    return {rows_of_each(), cols};
+  std::int64_t width() const { return is_matrix() ? cols : 1; }
+  std::int64_t rows() const {
+    std::int64_t all = 0;
+    for (hugging_face_part const& part : theirs) all += part.rows;
+    return all;
+  }
+  /// The shape of a part.
+  std::vector<std::int64_t> shape(hugging_face_part const& part) const {
+    if (!is_matrix()) return {part.rows};
+    if (theirs_stand == io::orientation::transposed) return {cols, part.rows};
+    return {part.rows, cols};
+  }
+  /// Which number of a part is that of a row of it, in the order of ours, and a column.
+  std::int64_t place(hugging_face_part const& part, std::int64_t row, std::int64_t col) const {
+    const std::int64_t there = part.row_of(row);
+    return theirs_stand == io::orientation::transposed ? col * part.rows + there : there * width() + col;
   }
 };
 
 /// Calls visit(tensor) for each tensor of such a model.
+///   rotary   of LLaMA
 void for_each_tensor(hugging_face_model model, nn::transformer_config const& shape,
-                     function_ref<void(hugging_face_tensor const&)> visit);
+                     function_ref<void(hugging_face_tensor const&)> visit,
+                     rotary_order rotary = rotary_order::halves);
 
 /// Where a tensor stands in a list of parameters: as `name` or, of a layer whose W and b are frozen and stand
 /// deeper, such as LoRA's, as the frozen tensor of that layer. Null if it is nowhere.
@@ -43707,18 +47759,28 @@ struct tensor_teller {
   io::orientation weights_stand;
 
   void table(char const* ours, std::string const& theirs, std::int64_t rows, std::int64_t cols) const {
-    visit({ours, {theirs + ".weight"}, rows, cols, io::orientation::as_it_is});
+    visit({ours, {{theirs + ".weight", rows}}, cols, io::orientation::as_it_is});
   }
   void norm(std::string const& ours, std::string const& theirs, std::int64_t features) const {
-    for (char const* part : {".weight", ".bias"})
-      visit({ours + part, {theirs + part}, features, 0, io::orientation::as_it_is});
+    vector(ours + ".weight", theirs + ".weight", features);
+    vector(ours + ".bias", theirs + ".bias", features);
   }
-  void linear(std::string const& ours, std::vector<std::string> const& theirs, std::int64_t rows,
-              std::int64_t cols) const {
-    hugging_face_tensor weight{ours + ".weight", theirs, rows, cols, weights_stand};
-    hugging_face_tensor bias{ours + ".bias", theirs, rows, 0, io::orientation::as_it_is};
-    for (std::size_t i = 0; i < theirs.size(); ++i) weight.theirs[i] += ".weight", bias.theirs[i] += ".bias";
-    visit(weight), visit(bias);
+  void vector(std::string const& ours, std::string const& theirs, std::int64_t features) const {
+    visit({ours, {{theirs, features}}, 0, io::orientation::as_it_is});
+  }
+  /// A layer whose W and b are several.
+  void linear(std::string const& ours, std::vector<hugging_face_part> const& theirs, std::int64_t cols,
+              nn::bias_term bias = nn::bias_term::present) const {
+    hugging_face_tensor w{ours + ".weight", theirs, cols, weights_stand};
+    hugging_face_tensor b{ours + ".bias", theirs, 0, io::orientation::as_it_is};
+    for (std::size_t i = 0; i < theirs.size(); ++i)
+      w.theirs[i].name += ".weight", b.theirs[i].name += ".bias";
+    visit(w);
+    if (bias == nn::bias_term::present) visit(b);
+  }
+  void linear(std::string const& ours, std::string const& theirs, std::int64_t rows, std::int64_t cols,
+              nn::bias_term bias = nn::bias_term::present) const {
+    linear(ours, {{theirs, rows}}, cols, bias);
   }
 };
 
@@ -43729,11 +47791,11 @@ TESSERA_BODY void tell_gpt2(nn::transformer_config const& c, tensor_teller const
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = message("block.", i, "."), at = message(all, "h.", i, ".");
     tell.norm(ours + "norm1", at + "ln_1", c.hidden);
-    tell.linear(ours + "attention.qkv", {at + "attn.c_attn"}, 3 * c.hidden, c.hidden);
-    tell.linear(ours + "attention.out", {at + "attn.c_proj"}, c.hidden, c.hidden);
+    tell.linear(ours + "attention.qkv", at + "attn.c_attn", 3 * c.hidden, c.hidden);
+    tell.linear(ours + "attention.out", at + "attn.c_proj", c.hidden, c.hidden);
     tell.norm(ours + "norm2", at + "ln_2", c.hidden);
-    tell.linear(ours + "mlp.up", {at + "mlp.c_fc"}, c.inner(), c.hidden);
-    tell.linear(ours + "mlp.down", {at + "mlp.c_proj"}, c.hidden, c.inner());
+    tell.linear(ours + "mlp.up", at + "mlp.c_fc", c.inner(), c.hidden);
+    tell.linear(ours + "mlp.down", at + "mlp.c_proj", c.hidden, c.inner());
   }
   tell.norm("final_norm", all + "ln_f", c.hidden);
 }
@@ -43748,28 +47810,56 @@ TESSERA_BODY void tell_bert(nn::transformer_config const& c, tensor_teller const
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string ours = message("block.", i, "."), at = message("bert.encoder.layer.", i, ".");
     const std::string self = at + "attention.self.";
-    tell.linear(ours + "attention.qkv", {self + "query", self + "key", self + "value"}, 3 * c.hidden,
-                c.hidden);
-    tell.linear(ours + "attention.out", {at + "attention.output.dense"}, c.hidden, c.hidden);
+    tell.linear(ours + "attention.qkv",
+                {{self + "query", c.hidden}, {self + "key", c.hidden}, {self + "value", c.hidden}}, c.hidden);
+    tell.linear(ours + "attention.out", at + "attention.output.dense", c.hidden, c.hidden);
     tell.norm(ours + "norm1", at + "attention.output.LayerNorm", c.hidden);
-    tell.linear(ours + "mlp.up", {at + "intermediate.dense"}, c.inner(), c.hidden);
-    tell.linear(ours + "mlp.down", {at + "output.dense"}, c.hidden, c.inner());
+    tell.linear(ours + "mlp.up", at + "intermediate.dense", c.inner(), c.hidden);
+    tell.linear(ours + "mlp.down", at + "output.dense", c.hidden, c.inner());
     tell.norm(ours + "norm2", at + "output.LayerNorm", c.hidden);
   }
-  tell.linear("head.transform", {head + "transform.dense"}, c.hidden, c.hidden);
+  tell.linear("head.transform", head + "transform.dense", c.hidden, c.hidden);
   tell.norm("head.norm", head + "transform.LayerNorm", c.hidden);
-  tell.visit({"head.bias", {head + "bias"}, c.vocabulary, 0, io::orientation::as_it_is});
+  tell.vector("head.bias", head + "bias", c.vocabulary);
   if (!c.next_sentence) return;
-  tell.linear("next_sentence.pooler", {"bert.pooler.dense"}, c.hidden, c.hidden);
-  tell.linear("next_sentence.classifier", {"cls.seq_relationship"}, 2, c.hidden);
+  tell.linear("next_sentence.pooler", "bert.pooler.dense", c.hidden, c.hidden);
+  tell.linear("next_sentence.classifier", "cls.seq_relationship", 2, c.hidden);
+}
+
+TESSERA_BODY void tell_llama(nn::transformer_config const& c, rotary_order rotary,
+                             tensor_teller const& tell) {
+  const std::int64_t head = c.hidden / c.heads, keys = c.heads_of_keys() * head,
+                     turned = rotary == rotary_order::halves ? head : 0;
+  const auto norm = [&](std::string const& ours, std::string const& theirs) {
+    tell.vector(ours + ".weight", theirs + ".weight", c.hidden);
+  };
+  tell.table("token_embedding", "model.embed_tokens", c.vocabulary, c.hidden);
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const std::string ours = message("block.", i, "."), at = message("model.layers.", i, ".");
+    const std::string self = at + "self_attn.";
+    norm(ours + "norm1", at + "input_layernorm");
+    tell.linear(
+        ours + "attention.qkv",
+        {{self + "q_proj", c.hidden, turned}, {self + "k_proj", keys, turned}, {self + "v_proj", keys}},
+        c.hidden, c.qkv_bias());
+    tell.linear(ours + "attention.out", self + "o_proj", c.hidden, c.hidden, c.out_bias());
+    norm(ours + "norm2", at + "post_attention_layernorm");
+    tell.linear(ours + "mlp.gate", at + "mlp.gate_proj", c.inner(), c.hidden, c.bias);
+    tell.linear(ours + "mlp.up", at + "mlp.up_proj", c.inner(), c.hidden, c.bias);
+    tell.linear(ours + "mlp.down", at + "mlp.down_proj", c.hidden, c.inner(), c.bias);
+  }
+  norm("final_norm", "model.norm");
+  if (c.output == nn::output_weight::own) tell.table("output", "lm_head", c.vocabulary, c.hidden);
 }
 
 TESSERA_BODY void for_each_tensor(hugging_face_model model, nn::transformer_config const& shape,
-                                  function_ref<void(hugging_face_tensor const&)> visit) {
+                                  function_ref<void(hugging_face_tensor const&)> visit, rotary_order rotary) {
   if (model == hugging_face_model::gpt2)
     tell_gpt2(shape, {visit, io::orientation::transposed});
-  else
+  else if (model == hugging_face_model::bert)
     tell_bert(shape, {visit, io::orientation::as_it_is});
+  else
+    tell_llama(shape, rotary, {visit, io::orientation::as_it_is});
 }
 
 TESSERA_BODY tensors_by_name::tensors_by_name(nn::parameter_list const& of)
@@ -43791,18 +47881,15 @@ TESSERA_BODY any_tensor const* tensors_by_name::find(std::string const& name) co
 
 #endif
 
-}}}}  // namespace tessera::TESSERA_ISA::train::detail
+}  // namespace detail
+}}}  // namespace tessera::TESSERA_ISA::train
 #endif
 
-// ---- tessera/train/hugging_face.hpp
-#ifndef TESSERA_SINGLE_TRAIN_HUGGING_FACE
-#define TESSERA_SINGLE_TRAIN_HUGGING_FACE
+// ---- tessera/train/weight_files.hpp
+#ifndef TESSERA_SINGLE_TRAIN_WEIGHT_FILES
+#define TESSERA_SINGLE_TRAIN_WEIGHT_FILES
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -43811,72 +47898,7 @@ TESSERA_BODY any_tensor const* tensors_by_name::find(std::string const& name) co
 #include <utility>
 #include <vector>
 
-// A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
-// It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
-// configuration lacks.
-
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
-
-/// The configuration and the tensors of a model.
-class hugging_face {
- public:
-  /// One tensor of a model has several names: see spellings.
-  ///   reader   the class of transformers that such a folder belongs to
-  ///   base     with which the names of all tensors begin but the heads'
-  ///   tied     {name of a tensor, name of the tensor of a head that has its values}
-  hugging_face(std::string const& folder, std::string reader, std::string base,
-               std::map<std::string, std::string> tied);
-
-  /// Throws io_error about a member of the configuration, whether it is there or not.
-  [[noreturn]] void fail(std::string const& key, std::string const& what) const;
-  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
-  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const;
-  /// An integer, at least `least`; `missing` if the configuration has none.
-  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
-                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
-  /// The epsilon that is added to a variance.
-  double epsilon(std::string const& key, double missing) const;
-  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
-  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
-  /// An op, by one of its names; a configuration without one means the first of `common`.
-  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
-                         char const* why) const;
-  /// Inner features of an MLP ÷ hidden.
-  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
-
-  bool has(std::string const& name) const;
-  /// Reads all tensors of a model. They are looked up and their shapes compared before make() makes the
-  /// model, so that no memory is taken for what the configuration alone claims. Throws io_error for tensors
-  /// that the model has no place for if `unused` is null, else appends their names to it.
-  void read(hugging_face_model model, nn::transformer_config const& shape, std::vector<std::string>* unused,
-            function_ref<nn::mutable_parameter_list()> make);
-
- private:
-  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
-
-  void read_into(any_tensor& to, hugging_face_tensor const& each);
-
-  std::string text_of(std::string const& key) const;
-
-  /// The names that a tensor may have in the files: with and without that of the base model before it, that
-  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
-  std::vector<std::string> spellings(std::string const& name) const;
-  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
-  place const& place_of(std::string const& name);
-  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
-  std::string other_head() const;
-  [[noreturn]] void refuse(std::vector<std::string> const& names) const;
-  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
-  static bool is_buffer(std::string_view name);
-
-  std::string folder_, config_path_, reader_;
-  io::json config_;
-  std::string base_;
-  std::map<std::string, std::string> tied_;
-  io::safetensors_files files_;
-  std::map<std::string, place> places_;
-  std::set<std::string, std::less<>> declared_;
-};
 
 #ifdef TESSERA_BODY
 
@@ -43979,14 +48001,119 @@ class weight_files {
   std::vector<std::string> paths_;
 };
 
-TESSERA_BODY hugging_face::hugging_face(std::string const& folder, std::string reader, std::string base,
-                                        std::map<std::string, std::string> tied)
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
+#endif
+
+// ---- tessera/train/hugging_face.hpp
+#ifndef TESSERA_SINGLE_TRAIN_HUGGING_FACE
+#define TESSERA_SINGLE_TRAIN_HUGGING_FACE
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// A folder of Hugging Face: config.json, and the tensors of one model in one or several safetensors files.
+// It is read as from_pretrained of transformers 5 does, which also has a default for each member that the
+// configuration lacks.
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+inline constexpr std::int64_t most_ids = std::int64_t(1) << 24;  // see transformer_config::check
+
+/// The configuration and the tensors of a model.
+class hugging_face {
+ public:
+  /// One tensor of a model has several names: see spellings.
+  ///   readers   {model_type, class of transformers that such a folder belongs to}; without model_type, the
+  ///             first
+  ///   base      with which the names of all tensors begin but the heads'
+  hugging_face(std::string const& folder, std::vector<std::pair<std::string, std::string>> const& readers,
+               std::string base);
+  /// The tensor of a head has the values of another tensor.
+  void tie(std::string const& name, std::string const& of_head) { tied_[name] = of_head; }
+
+  /// Throws io_error about a member of the configuration, whether it is there or not.
+  [[noreturn]] void fail(std::string const& key, std::string const& what) const;
+  /// A member of the configuration, by its name or by `other`, the name that transformers also takes.
+  std::optional<io::json_place> setting(std::string const& key, std::string const& other = {}) const;
+  /// An integer, at least `least`; `missing` if the configuration has none.
+  std::int64_t integer(std::string const& key, std::string const& other, std::int64_t missing,
+                       std::int64_t least = 1, std::int64_t most = (std::int64_t(1) << 31) - 1) const;
+  /// The epsilon that is added to a variance.
+  double epsilon(std::string const& key, double missing) const;
+  /// Throws io_error unless a member of the configuration, if it is there, has one of these values.
+  void expect(std::string const& key, std::vector<io::json> const& known, char const* why) const;
+  /// An op, by one of its names; a configuration without one means the first of `common`.
+  void expect_activation(std::string const& key, std::vector<io::json> const& names, char const* common,
+                         char const* why) const;
+  /// Throws io_error unless all elements of a member, if it is there and not null, have this value.
+  void expect_all(std::string const& key, io::json const& value, char const* why) const;
+  /// Inner features of an MLP ÷ hidden.
+  std::int64_t times_hidden(std::string const& key, std::int64_t missing, std::int64_t hidden) const;
+
+  bool has(std::string const& name) const;
+  /// Reads all tensors of a model. They are looked up and their shapes compared before make() makes the
+  /// model, so that no memory is taken for what the configuration alone claims. Throws io_error for tensors
+  /// that the model has no place for if `unused` is null, else appends their names to it.
+  void read(hugging_face_model model, nn::transformer_config const& shape, std::vector<std::string>* unused,
+            function_ref<nn::mutable_parameter_list()> make, rotary_order rotary = rotary_order::halves);
+
+ private:
+  using place = std::pair<io::safetensors_file const*, io::safetensor const*>;
+
+  void read_into(any_tensor& to, hugging_face_tensor const& each);
+
+  std::string text_of(std::string const& key) const;
+  std::string reader_among(std::vector<std::pair<std::string, std::string>> const& readers) const;
+
+  /// The names that a tensor may have in the files: with and without that of the base model before it, that
+  /// of a head's tensor that is tied to it, and gamma and beta for the weight and bias of a norm.
+  std::vector<std::string> spellings(std::string const& name) const;
+  /// Throws io_error if the tensor is nowhere, or has two names and is not the same under both.
+  place const& place_of(std::string const& name);
+  /// `is […], but … is read` if the configuration names a class of transformers with another head; else "".
+  std::string other_head() const;
+  [[noreturn]] void refuse(std::vector<std::string> const& names) const;
+  /// Buffers of old files, which follow from the configuration: masks of attention, numbers of positions.
+  static bool is_buffer(std::string_view name);
+
+  std::string folder_, config_path_;
+  io::json config_;
+  std::string reader_, base_;
+  std::map<std::string, std::string> tied_;
+  io::safetensors_files files_;
+  std::map<std::string, place> places_;
+  std::set<std::string, std::less<>> declared_;
+};
+
+/// Throws io_error about a member whose value does not divide `all`, the number of `what`.
+void require_divisible(hugging_face const& from, std::string const& key, std::int64_t all, char const* what,
+                       std::int64_t value);
+
+#ifdef TESSERA_BODY
+
+TESSERA_BODY void require_divisible(hugging_face const& from, std::string const& key, std::int64_t all,
+                                    char const* what, std::int64_t value) {
+  if (all % value != 0) from.fail(key, message("is ", value, ", but should divide the ", all, " ", what));
+}
+
+TESSERA_BODY hugging_face::hugging_face(std::string const& folder,
+                                        std::vector<std::pair<std::string, std::string>> const& readers,
+                                        std::string base)
     : folder_(folder),
       config_path_(folder + "/config.json"),
-      reader_(std::move(reader)),
       config_(io::read_json(config_path_)),
+      reader_(reader_among(readers)),
       base_(std::move(base)),
-      tied_(std::move(tied)),
       files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
   if (const auto at = setting("quantization_config"); at && !at->value().is_null())
     at->fail("is given, but weights of a quantised model are not read");
@@ -44040,6 +48167,15 @@ TESSERA_BODY void hugging_face::expect_activation(std::string const& key, std::v
     fail(key, message("is missing, which means \"", common, "\", but ", why, " another"));
 }
 
+TESSERA_BODY void hugging_face::expect_all(std::string const& key, io::json const& value,
+                                           char const* why) const {
+  const auto at = setting(key);
+  if (!at || at->value().is_null()) return;
+  for (std::size_t i = 0; i < at->size(); ++i)
+    if (io::json_place const one = at->at(i); !(one.value() == value))
+      one.fail(message("is ", io::excerpt(io::to_text(one.value())), ", but ", why, " ", io::to_text(value)));
+}
+
 TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std::int64_t missing,
                                                      std::int64_t hidden) const {
   const auto at = setting(key);
@@ -44051,13 +48187,14 @@ TESSERA_BODY std::int64_t hugging_face::times_hidden(std::string const& key, std
 
 TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_config const& shape,
                                      std::vector<std::string>* unused,
-                                     function_ref<nn::mutable_parameter_list()> make) {
-  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
-    for (std::string const& name : each.theirs) {
-      auto const& [file, found] = place_of(name);
-      io::detail::require_tensor(*file, *found, each.shape());
+                                     function_ref<nn::mutable_parameter_list()> make, rotary_order rotary) {
+  const auto look_up = [&](hugging_face_tensor const& each) {
+    for (hugging_face_part const& part : each.theirs) {
+      auto const& [file, found] = place_of(part.name);
+      io::detail::require_tensor(*file, *found, each.shape(part));
     }
-  });
+  };
+  for_each_tensor(model, shape, look_up, rotary);
   std::vector<std::string> names;
   for (io::safetensors_file const& file : files_.files())
     for (auto const& [name, tensor] : file.tensors())
@@ -44068,31 +48205,32 @@ TESSERA_BODY void hugging_face::read(hugging_face_model model, nn::transformer_c
     refuse(names);
   const nn::mutable_parameter_list made = make();
   const tensors_by_name all(made);
-  for_each_tensor(model, shape, [&](hugging_face_tensor const& each) {
+  const auto fill = [&](hugging_face_tensor const& each) {
     any_tensor const* const to = all.find(each.ours);
-    if (!to || to->rows() != each.rows || to->cols() != std::max<std::int64_t>(1, each.cols))
-      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ", each.rows,
-                                 each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
+    if (!to || to->rows() != each.rows() || to->cols() != each.width())
+      throw option_error(message("[pretrained ", folder_, "] the model has no ", each.ours, " of ",
+                                 each.rows(), each.is_matrix() ? message(" x ", each.cols) : "", " numbers"));
     any_tensor writable = *to;
     read_into(writable, each);
-  });
+  };
+  for_each_tensor(model, shape, fill, rotary);
 }
 
 TESSERA_BODY void hugging_face::read_into(any_tensor& to, hugging_face_tensor const& each) {
   element_type const& element = to.element();
-  const std::int64_t rows = each.rows_of_each(), width = std::max<std::int64_t>(1, each.cols);
-  const bool transposed = each.theirs_stand == io::orientation::transposed;
-  for (std::size_t i = 0; i < each.theirs.size(); ++i) {
-    auto const& [file, found] = place_of(each.theirs[i]);
+  std::int64_t first = 0;
+  for (hugging_face_part const& part : each.theirs) {
+    auto const& [file, found] = place_of(part.name);
     io::detail::with_type_of(*file, *found, [&, &from = *found]<class From>(From) {
       for_each_value(to, to.data(), element.bytes, [&](std::byte* value, std::int64_t row, std::int64_t col) {
-        row -= std::int64_t(i) * rows;
-        if (row < 0 || row >= rows) return;
-        const double number = io::detail::number_at<From, double>(
-            from.bytes.data(), transposed ? col * rows + row : row * width + col);
+        row -= first;
+        if (row < 0 || row >= part.rows) return;
+        const double number =
+            io::detail::number_at<From, double>(from.bytes.data(), each.place(part, row, col));
         element.from_double(&number, 1, value);
       });
     });
+    first += part.rows;
   }
 }
 
@@ -44105,6 +48243,14 @@ TESSERA_BODY bool hugging_face::has(std::string const& name) const {
 TESSERA_BODY std::string hugging_face::text_of(std::string const& key) const {
   const auto at = setting(key);
   return at && !at->value().is_null() ? at->as_string() : "";
+}
+
+TESSERA_BODY std::string hugging_face::reader_among(
+    std::vector<std::pair<std::string, std::string>> const& readers) const {
+  const auto at = setting("model_type");
+  for (auto const& [type, reader] : readers)
+    if (at && at->value() == io::json(type)) return reader;
+  return readers.front().second;
 }
 
 TESSERA_BODY std::vector<std::string> hugging_face::spellings(std::string const& name) const {
@@ -44284,6 +48430,168 @@ TESSERA_BODY void interpolate(nn::parameter_list const& first, nn::parameter_lis
 #endif
 
 }}}  // namespace tessera::TESSERA_ISA::train
+#endif
+
+// ---- tessera/train/llama_configuration.hpp
+#ifndef TESSERA_SINGLE_TRAIN_LLAMA_CONFIGURATION
+#define TESSERA_SINGLE_TRAIN_LLAMA_CONFIGURATION
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
+
+/// The configuration of a LLaMA, a Mistral or a Qwen2 by config.json.
+struct llama_configuration {
+  nn::transformer_config shape;
+  double epsilon;
+};
+/// Throws io_error, with its name, for a member that asks for another model.
+llama_configuration read_llama_configuration(hugging_face const& from);
+
+#ifdef TESSERA_BODY
+
+/// The window of all layers, or 0 if they see all of the context. Throws io_error if some have one and others
+/// have not.
+///   is_mistral, is_qwen2   whose configurations mean 4096 if they say nothing; that of Qwen2 has one of the
+///                          layers from max_window_layers on, if it is to be used
+TESSERA_BODY std::int64_t read_window(hugging_face const& from, nn::transformer_config const& c,
+                                      bool is_mistral, bool is_qwen2) {
+  const auto is_there = [](auto const& place) { return place && !place->value().is_null(); };
+  bool is_used = !is_qwen2;
+  if (const auto at = from.setting("use_sliding_window")) is_used = at->as_bool();
+  if (const auto types = from.setting("layer_types"); is_there(types)) {
+    const std::string first = types->size() > 0 ? types->at(std::size_t{0}).as_string() : "full_attention";
+    if (first != "full_attention" && first != "sliding_attention")
+      types->at(std::size_t{0}).fail("is " + io::in_quotes(first) + ", which nn::llama has not");
+    from.expect_all("layer_types", io::json(first), "layers of nn::llama have one kind of attention,");
+    is_used = first == "sliding_attention";
+  } else if (is_qwen2 && is_used) {
+    const std::int64_t full = from.integer("max_window_layers", "", 28, 0);
+    if (full > 0 && full < c.layers)
+      from.fail("max_window_layers", message("is ", full, " of ", c.layers,
+                                             " layers, but layers of nn::llama have one kind of attention"));
+    is_used = full == 0;
+  }
+  if (!is_used) return 0;
+  const auto at = from.setting("sliding_window");
+  if (at && at->value().is_null()) return 0;
+  const std::int64_t window = at ? at->as_integer() : is_mistral || is_qwen2 ? 4096 : c.context;
+  if (window < 1) at->fail(message("is ", window, ", but should be at least 1"));
+  return window < c.context ? window : 0;
+}
+
+TESSERA_BODY rotary_scaling read_rotary_scaling(io::json_place const& at) {
+  const char* const key = at.contains("rope_type") ? "rope_type" : "type";
+  const std::string form = at.contains(key) ? at.at(key).as_string() : "default";
+  if (form != "default" && form != "linear" && form != "llama3")
+    at.at(key).fail(message("is ", io::in_quotes(form),
+                            ", but rotary positions are scaled as \"linear\" or \"llama3\", or not, as "
+                            "\"default\""));
+  constexpr std::array<std::string_view, 8> known{"rope_theta",
+                                                  "rope_type",
+                                                  "type",
+                                                  "factor",
+                                                  "low_freq_factor",
+                                                  "high_freq_factor",
+                                                  "partial_rotary_factor",
+                                                  "original_max_position_embeddings"};
+  for (io::json_member const& member : at.members())
+    if (std::find(known.begin(), known.end(), member.key) == known.end())
+      at.at(member).fail("is not known to nn::llama");
+  rotary_scaling scaling;
+  if (form == "default") return scaling;
+  scaling.form = form == "linear" ? rotary_scaling_form::linear : rotary_scaling_form::llama3;
+  scaling.factor = at.at("factor").as_number();
+  if (!(scaling.factor >= 1)) at.at("factor").fail("should be at least 1");
+  if (form == "linear") return scaling;
+  scaling.long_part = at.at("low_freq_factor").as_number();
+  scaling.short_part = at.at("high_freq_factor").as_number();
+  scaling.trained = at.at("original_max_position_embeddings").as_integer();
+  if (!(scaling.long_part > 0)) at.at("low_freq_factor").fail("should be above 0");
+  if (!(scaling.short_part > scaling.long_part))
+    at.at("high_freq_factor").fail("should be above low_freq_factor");
+  if (scaling.trained < 1) at.at("original_max_position_embeddings").fail("should be at least 1");
+  return scaling;
+}
+
+/// By `rope_parameters`, as transformers 5 writes it, or by the members of its earlier versions.
+TESSERA_BODY void read_rotary(hugging_face const& from, nn::transformer_config& c) {
+  const auto is_there = [](auto const& place) { return place && !place->value().is_null(); };
+  const auto base = [&](io::json_place const& at) {
+    c.rotary_base = at.as_number();
+    if (!(c.rotary_base > 0)) at.fail("should be above 0");
+  };
+  if (const auto at = from.setting("rope_theta"); is_there(at)) base(*at);
+  from.expect("partial_rotary_factor", {1.0, 1, io::json()}, "nn::llama has");
+  auto at = from.setting("rope_parameters");
+  if (!is_there(at)) at = from.setting("rope_scaling");
+  if (!is_there(at)) return;
+  c.scaling = read_rotary_scaling(*at);
+  if (at->contains("rope_theta")) base(at->at("rope_theta"));
+  if (at->contains("partial_rotary_factor") && at->at("partial_rotary_factor").as_number() != 1)
+    at->at("partial_rotary_factor").fail("should be 1: nn::llama rotates all features of a head");
+}
+
+TESSERA_BODY void read_biases(hugging_face const& from, nn::transformer_config& c) {
+  const auto is_true = [&](char const* key) {
+    const auto at = from.setting(key);
+    return at && at->as_bool();
+  };
+  const bool of_mlp = is_true("mlp_bias");
+  if (is_true("attention_bias")) {
+    c.biases_of_attention = nn::attention_bias::all;
+    if (of_mlp) c.bias = nn::bias_term::present;
+  } else if (of_mlp) {
+    from.fail("mlp_bias",
+              "is true without attention_bias, but nn::llama has biases of both, or of attention alone");
+  }
+}
+
+TESSERA_BODY llama_configuration read_llama_configuration(hugging_face const& from) {
+  from.expect("model_type", {"llama", "mistral", "qwen2"}, "nn::llama is the model");
+  const auto type = from.setting("model_type");
+  const bool is_mistral = type && type->value() == io::json("mistral"),
+             is_qwen2 = type && type->value() == io::json("qwen2");
+  const auto by_type = [&](std::int64_t llama, std::int64_t mistral, std::int64_t qwen2) {
+    return is_mistral ? mistral : is_qwen2 ? qwen2 : llama;
+  };
+  nn::transformer_config c = nn::as_llama({});
+  c.layers = from.integer("num_hidden_layers", "", 32);
+  c.hidden = from.integer("hidden_size", "", 4096);
+  c.heads = from.integer("num_attention_heads", "", 32);
+  c.context = from.integer("max_position_embeddings", "", by_type(2048, 131072, 32768));
+  c.vocabulary = from.integer("vocab_size", "", by_type(32000, 32000, 151936), 1, most_ids);
+  c.mlp_features = from.integer("intermediate_size", "", by_type(11008, 14336, 22016));
+  require_divisible(from, "num_attention_heads", c.hidden, "hidden features", c.heads);
+  const auto keys = from.setting("num_key_value_heads");
+  c.key_heads = keys && keys->value().is_null()
+                    ? c.heads
+                    : from.integer("num_key_value_heads", "", by_type(c.heads, 8, 32));
+  require_divisible(from, "num_key_value_heads", c.heads, "heads of queries", c.key_heads);
+  const std::int64_t head = c.hidden / c.heads;
+  if (head % 2 != 0)
+    from.fail("hidden_size", message("makes heads of ", head, " features, of which pairs are rotated"));
+  if (const auto at = from.setting("head_dim"); at && !at->value().is_null() && at->as_integer() != head)
+    at->fail(message("is ", at->as_integer(),
+                     ", but heads of nn::llama have the hidden features ÷ heads: ", head));
+  read_rotary(from, c);
+  c.window = read_window(from, c, is_mistral, is_qwen2);
+  if (is_qwen2)
+    c.biases_of_attention = nn::attention_bias::inputs;
+  else
+    read_biases(from, c);
+  const auto tied = from.setting("tie_word_embeddings");
+  if (tied && tied->as_bool()) c.output = nn::output_weight::tied;
+  return {c, from.epsilon("rms_norm_eps", 1e-6)};
+}
+
+#endif
+
+}}}}  // namespace tessera::TESSERA_ISA::train::detail
 #endif
 
 // ---- tessera/train/masking.hpp
@@ -45403,14 +49711,16 @@ TESSERA_BODY any_tensor const& peft_base::need(std::string const& name) const {
 
 TESSERA_BODY void peft_base::add(hugging_face_tensor const& each) {
   any_tensor const& weight = need(each.ours);
-  if (weight.rows() != each.rows || weight.cols() != each.cols)
+  if (weight.rows() != each.rows() || weight.cols() != each.cols)
     throw option_error(message("[peft] ", each.ours, " is ", weight.rows(), " x ", weight.cols(),
-                               ", but would be ", each.rows, " x ", each.cols, " in GPT-2 and BERT"));
+                               ", but would be ", each.rows(), " x ", each.cols, " in GPT-2 and BERT"));
   const std::string ours = layer_of(each.ours);
+  std::int64_t first = 0;
   for (std::size_t i = 0; i < each.theirs.size(); ++i) {
-    const std::int64_t first = std::int64_t(i) * each.rows_of_each();
-    modules.push_back({ours, layer_of(each.theirs[i]), target_of(ours, each.theirs.size() == 1, i), first,
-                       first + each.rows_of_each(), each.cols});
+    hugging_face_part const& part = each.theirs[i];
+    modules.push_back({ours, layer_of(part.name), target_of(ours, each.theirs.size() == 1, i), first,
+                       first + part.rows, each.cols});
+    first += part.rows;
   }
 }
 
@@ -46029,8 +50339,8 @@ TESSERA_BODY void prune(nn::mutable_parameter_list model, double density, prunin
 #include <type_traits>
 #include <vector>
 
-// Dense models of Hugging Face, GPT-2 and BERT, as models of nn/: a folder with config.json and
-// model.safetensors, or the several files that model.safetensors.index.json lists.
+// Dense models of Hugging Face, GPT-2, BERT, LLaMA, Mistral and Qwen2, as models of nn/: a folder with
+// config.json and model.safetensors, or the several files that model.safetensors.index.json lists.
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train {
 
@@ -46039,12 +50349,11 @@ struct pretrained_settings {
   double density = 1;  // of the weights of each layer: the blocks of greatest magnitude stay
   pruning_scope scope = pruning_scope::each_matrix;
   double dropout = 0;
+  rotary_order rotary = rotary_order::halves;  // of the files of a LLaMA
   std::vector<std::string>* unused = nullptr;  // gets the names of tensors that the model has no place for
 };
 
 namespace detail {
-
-inline constexpr std::int64_t most_ids = std::int64_t(1) << 24;  // see transformer_config::check
 
 /// The names that Hugging Face gives to an op.
 template <class Op> std::vector<io::json> names_of_activation() {
@@ -46060,18 +50369,29 @@ template <class Op> std::vector<io::json> names_of_activation() {
     return {};
 }
 
-/// The head that Hugging Face's class of a model has, and where it stands in a folder.
+/// A layer with a gated MLP, as nn::llama has.
+template <class Layer>
+concept gated_layer = requires(Layer& layer) { layer.mlp.gate; };
+
+/// The folder of a model, by the class of transformers that has its head.
 template <class T, class Block, class Layer>
 hugging_face folder_of(std::string const& folder, nn::gpt<T, Block, Layer> const&) {
-  return {folder, "GPT2LMHeadModel", "transformer.", {{"transformer.wte.weight", "lm_head.weight"}}};
+  hugging_face from(folder, {{"gpt2", "GPT2LMHeadModel"}}, "transformer.");
+  from.tie("transformer.wte.weight", "lm_head.weight");
+  return from;
+}
+template <class T, class Block, gated_layer Layer>
+hugging_face folder_of(std::string const& folder, nn::gpt<T, Block, Layer> const&) {
+  return {folder,
+          {{"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}},
+          "model."};
 }
 template <class T, class Block, class Layer, class Op>
 hugging_face folder_of(std::string const& folder, nn::encoder<T, Block, Layer, Op> const&) {
-  return {folder,
-          "BertForMaskedLM",
-          "bert.",
-          {{"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
-           {"cls.predictions.bias", "cls.predictions.decoder.bias"}}};
+  hugging_face from(folder, {{"bert", "BertForMaskedLM"}}, "bert.");
+  from.tie("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight");
+  from.tie("cls.predictions.bias", "cls.predictions.decoder.bias");
+  return from;
 }
 
 /// A model whose values are still to be read.
@@ -46082,12 +50402,6 @@ nn::mutable_parameter_list made(Model& model, nn::transformer_config const& c, d
     if constexpr (requires { layer.epsilon; }) layer.epsilon = epsilon;
   });
   return model;
-}
-
-inline void require_divisible(hugging_face const& from, std::string const& key,
-                              nn::transformer_config const& c) {
-  if (c.hidden % c.heads != 0)
-    from.fail(key, message("is ", c.heads, ", but should divide the ", c.hidden, " hidden features"));
 }
 
 template <class T, class Block, class Layer>
@@ -46106,13 +50420,26 @@ void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt
   c.heads = from.integer("n_head", "num_attention_heads", 12);
   c.context = from.integer("n_positions", "max_position_embeddings", 1024);
   c.vocabulary = from.integer("vocab_size", "", 50257, 1, most_ids);
-  require_divisible(from, "n_head", c);
+  require_divisible(from, "n_head", c.hidden, "hidden features", c.heads);
   const auto inner = from.setting("n_inner");
   if (inner && !inner->value().is_null()) c.feed_forward = from.times_hidden("n_inner", 0, c.hidden);
   c.dropout = settings.dropout;
   const double epsilon = from.epsilon("layer_norm_epsilon", 1e-5);
   c.check();
   from.read(hugging_face_model::gpt2, c, settings.unused, [&] { return made(model, c, epsilon); });
+}
+
+template <class T, class Block, gated_layer Layer>
+void read_model(hugging_face& from, pretrained_settings const& settings, nn::gpt<T, Block, Layer>& model) {
+  from.expect_activation("hidden_act", names_of_activation<typename decltype(Layer::mlp)::activation>(),
+                         "silu", "the activation of this model is");
+  auto [shape, epsilon] = read_llama_configuration(from);
+  if (shape.output == nn::output_weight::tied) from.tie("model.embed_tokens.weight", "lm_head.weight");
+  shape.dropout = settings.dropout;
+  shape.check();
+  from.read(
+      hugging_face_model::llama, shape, settings.unused, [&] { return made(model, shape, epsilon); },
+      settings.rotary);
 }
 
 template <class T, class Block, class Layer, class Op>
@@ -46133,7 +50460,7 @@ void read_model(hugging_face& from, pretrained_settings const& settings,
   c.context = from.integer("max_position_embeddings", "", 512);
   c.vocabulary = from.integer("vocab_size", "", 30522, 1, most_ids);
   c.segment_types = from.integer("type_vocab_size", "", 2, 0, most_ids);
-  require_divisible(from, "num_attention_heads", c);
+  require_divisible(from, "num_attention_heads", c.hidden, "hidden features", c.heads);
   c.feed_forward = from.times_hidden("intermediate_size", 3072, c.hidden);
   c.dropout = settings.dropout;
   const std::string pooler = "bert.pooler.dense", next = "cls.seq_relationship";
@@ -46298,73 +50625,88 @@ struct added_file {
 
 /// What a folder of Hugging Face has besides weights, shape and ops.
 struct pretrained_folder {
-  io::json::object configuration = {};  // more members of config.json: {"eos_token_id", 50256}
+  io::json::object configuration = {};  // more members of config.json, or others: {"eos_token_id", 50256}
   std::vector<added_file> files = {};   // tokenizer.json and others
+  std::int64_t context = 0;             // of a LLaMA, whose tensors do not show it: its longest sequence
+  rotary_order rotary = rotary_order::halves;  // of a LLaMA
 };
 
-/// Writes an nn::gpt, nn::encoder or nn::sequence_classifier as save_pretrained of transformers 5 does, for
-/// from_pretrained of GPT2LMHeadModel, BertForMaskedLM, where the encoder predicts next sentences
-/// BertForPreTraining, and BertForSequenceClassification, whose classes `id2label` in the configuration
-/// names. The folder gets config.json and model.safetensors, is new or has only files of these names, and
-/// appears as a whole. Tensors keep their elements; absent blocks are zeros in them, so that memory for the
-/// dense model is needed. Weights that are multiplied in 8 bits here are not rounded to them.
-///   Throws option_error, with the name of a tensor or a setting, for a model that is neither GPT-2 nor BERT:
-/// one with rotary positions, a gated MLP, norms without bias, scaled residual connections, layers that are
-/// used several times, a factorised embedding, adapters that are not merged. Throws io_error for a folder
-/// that cannot be written.
+/// Writes an nn::gpt, nn::llama, nn::encoder or nn::sequence_classifier as save_pretrained of transformers 5
+/// does, for from_pretrained of GPT2LMHeadModel, LlamaForCausalLM, with biases of Q, K and V alone
+/// Qwen2ForCausalLM, BertForMaskedLM, where the encoder predicts next sentences BertForPreTraining, and
+/// BertForSequenceClassification, whose classes `id2label` in the configuration names. The folder gets
+/// config.json and model.safetensors, is new or has only files of these names, and appears as a whole.
+/// Tensors keep their elements; absent blocks are zeros in them, so that memory for the dense model is
+/// needed. Weights that are multiplied in 8 bits here are not rounded to them.
+/// A LLaMA with a window is written as MistralForCausalLM.
+///   Throws option_error, with the name of a tensor or a setting, for a model that is none of these: rotary
+/// positions or norms without bias in a GPT, a gated MLP beside layer norms, scaled residual connections,
+/// layers that are used several times, a factorised embedding, adapters that are not merged. Throws io_error
+/// for a folder that cannot be written.
 void save_pretrained(std::string const& folder, any_layer const& model, pretrained_folder const& more = {});
 
 #ifdef TESSERA_BODY
 
 namespace detail {
 
-/// A model, as GPT-2 or BERT.
+/// A model, as GPT-2, BERT or LLaMA.
 class outgoing_hugging_face {
  public:
-  explicit outgoing_hugging_face(any_layer const& model)
+  outgoing_hugging_face(any_layer const& model, std::int64_t context, rotary_order rotary)
       : list_(model),
         tensors_(list_),
         settings_(model),
         is_classifier_(tensors_.find("classifier.weight") != nullptr),
-        is_bert_(is_classifier_ || tensors_.find("head.bias") != nullptr) {
+        family_(is_classifier_ || tensors_.find("head.bias") ? hugging_face_model::bert
+                : tensors_.find("block.0.mlp.gate.weight")   ? hugging_face_model::llama
+                                                             : hugging_face_model::gpt2) {
     shape_.vocabulary = need("token_embedding").rows();
-    shape_.context = need("position_embedding").rows();
+    shape_.context = is_llama() ? context : need("position_embedding").rows();
     shape_.layers = 0;
     while (tensors_.find(message("block.", shape_.layers, ".mlp.up.weight"))) ++shape_.layers;
     shape_.hidden = need("block.0.mlp.up.weight").cols();
-    shape_.feed_forward = need("block.0.mlp.up.weight").rows() / shape_.hidden;
+    shape_.mlp_features = need("block.0.mlp.up.weight").rows();
     any_tensor const* const segments = tensors_.find("segment_embedding");
-    if (is_bert_) shape_.segment_types = segments ? segments->rows() : 2;
+    if (is_bert()) shape_.segment_types = segments ? segments->rows() : 2;
     shape_.next_sentence = tensors_.find("next_sentence.pooler.weight") != nullptr;
+    if (is_llama()) find_parts_of_llama();
     settings_.for_each([&](nn::parameter_name const& name, any_setting const& each) {
       take(name.text(), std::string(name.last()), each);
     });
-    for_each_tensor(family(), shape_, [&](hugging_face_tensor const& each) {
+    shape_.heads = number("heads"), shape_.key_heads = number(is_llama() ? "key_heads" : "heads");
+    if (is_llama()) require_llama();
+    const auto visit = [&](hugging_face_tensor const& each) {
       if (!is_classifier_ || !each.ours.starts_with("head.")) add(each);
-    });
+    };
+    for_each_tensor(family_, shape_, visit, rotary);
     if (is_classifier_) add_classifier();
     refuse_others();
   }
 
   io::json::object configuration() const {
     io::json::object all{{"architectures", io::json::array{class_name()}},
-                         {"model_type", is_bert_ ? "bert" : "gpt2"},
+                         {"model_type", is_bert()    ? "bert"
+                                        : is_qwen2() ? "qwen2"
+                                        : window()   ? "mistral"
+                                        : is_llama() ? "llama"
+                                                     : "gpt2"},
                          {"dtype", dtype()},
                          {"vocab_size", shape_.vocabulary},
-                         {"tie_word_embeddings", true}};
-    const auto add = [&](char const* key_of_bert, char const* key_of_gpt2, io::json value) {
-      all.push_back({is_bert_ ? key_of_bert : key_of_gpt2, std::move(value)});
+                         {"tie_word_embeddings", shape_.output == nn::output_weight::tied}};
+    const auto add = [&](char const* key, char const* key_of_gpt2, io::json value) {
+      all.push_back({family_ == hugging_face_model::gpt2 ? key_of_gpt2 : key, std::move(value)});
     };
     add("hidden_size", "n_embd", shape_.hidden);
     add("num_hidden_layers", "n_layer", shape_.layers);
-    add("num_attention_heads", "n_head", heads_);
+    add("num_attention_heads", "n_head", shape_.heads);
     add("intermediate_size", "n_inner", shape_.inner());
     add("max_position_embeddings", "n_positions", shape_.context);
-    add("hidden_act", "activation_function", activation_);
-    add("layer_norm_eps", "layer_norm_epsilon", epsilon_);
+    add("hidden_act", "activation_function", noted("activation"));
+    add(is_llama() ? "rms_norm_eps" : "layer_norm_eps", "layer_norm_epsilon", noted("epsilon"));
+    if (is_llama()) return add_llama(std::move(all));
     add("attention_probs_dropout_prob", "attn_pdrop", 0.0);
     add("hidden_dropout_prob", "resid_pdrop", dropout_);
-    if (is_bert_)
+    if (is_bert())
       all.push_back({"type_vocab_size", shape_.segment_types});
     else
       all.push_back({"embd_pdrop", dropout_});
@@ -46373,12 +50715,75 @@ class outgoing_hugging_face {
   std::span<io::safetensor const> tensors() const { return written_; }
 
  private:
-  hugging_face_model family() const { return is_bert_ ? hugging_face_model::bert : hugging_face_model::gpt2; }
+  bool is_bert() const { return family_ == hugging_face_model::bert; }
+  bool is_llama() const { return family_ == hugging_face_model::llama; }
+  /// Keys that a token sees; 0: all.
+  std::int64_t window() const {
+    io::json const* const value = noted_.find("window");
+    return value ? *value->get_if<std::int64_t>() : 0;
+  }
+  bool is_qwen2() const { return shape_.biases_of_attention == nn::attention_bias::inputs; }
   char const* class_name() const {
-    return !is_bert_              ? "GPT2LMHeadModel"
+    return is_qwen2()             ? "Qwen2ForCausalLM"
+           : window()             ? "MistralForCausalLM"
+           : is_llama()           ? "LlamaForCausalLM"
+           : !is_bert()           ? "GPT2LMHeadModel"
            : is_classifier_       ? "BertForSequenceClassification"
            : shape_.next_sentence ? "BertForPreTraining"
                                   : "BertForMaskedLM";
+  }
+
+  void find_parts_of_llama() {
+    const auto has = [&](char const* name) { return tensors_.find(name) != nullptr; };
+    if (has("output")) shape_.output = nn::output_weight::own;
+    if (!has("block.0.mlp.up.bias")) shape_.bias = nn::bias_term::absent;
+    if (has("block.0.attention.out.bias"))
+      shape_.biases_of_attention = nn::attention_bias::all;
+    else if (has("block.0.attention.qkv.bias"))
+      shape_.biases_of_attention = nn::attention_bias::inputs;
+  }
+  /// Throws for what no tensor shows.
+  void require_llama() const {
+    if (*noted("rotary_base").get_if<double>() == 0)
+      refuse(message("the model has no rotary positions, which ", class_name(), " has"));
+    for (std::string const& norm : norms_)
+      if (!not_centred_.contains(norm))
+        refuse(message(norm, " subtracts the mean, and a norm of ", class_name(), " does not"));
+    if (window() && !is_qwen2() && shape_.qkv_bias() == nn::bias_term::present)
+      refuse("the model has a window and biases, and MistralForCausalLM has none of these");
+    if (shape_.context < 1)
+      refuse(message("pretrained_folder::context is ", shape_.context,
+                     ": make it the longest sequence, which ", class_name(), " has in its configuration"));
+  }
+  io::json::object add_llama(io::json::object all) const {
+    all.push_back({"num_key_value_heads", shape_.key_heads});
+    io::json rotary = io::json::object{{"rope_theta", noted("rotary_base")}, {"rope_type", "default"}};
+    if (noted_.find("rotary_scaling")) {
+      const bool linear =
+          noted("rotary_scaling") == io::json(static_cast<std::int64_t>(rotary_scaling_form::linear));
+      rotary["rope_type"] = linear ? "linear" : "llama3";
+      rotary["factor"] = noted("rotary_factor");
+      if (!linear) {
+        rotary["low_freq_factor"] = noted("rotary_long_part");
+        rotary["high_freq_factor"] = noted("rotary_short_part");
+        rotary["original_max_position_embeddings"] = noted("rotary_trained");
+      }
+      all.push_back({"rope_scaling", rotary});  // of transformers 4, as the next one
+    }
+    all.push_back({"rope_theta", noted("rotary_base")});
+    all.push_back({"rope_parameters", std::move(rotary)});
+    if (window()) all.push_back({"sliding_window", window()});
+    if (is_qwen2()) {
+      all.push_back({"use_sliding_window", window() > 0});
+      if (window()) {
+        all.push_back({"max_window_layers", 0});
+        all.push_back({"layer_types", io::json::array(std::size_t(shape_.layers), "sliding_attention")});
+      }
+    } else if (!window()) {
+      all.push_back({"attention_bias", shape_.qkv_bias() == nn::bias_term::present});
+      all.push_back({"mlp_bias", shape_.bias == nn::bias_term::present});
+    }
+    return all;
   }
   char const* dtype() const {
     const std::string_view name = need("token_embedding").element().name;
@@ -46399,42 +50804,55 @@ class outgoing_hugging_face {
         refuse(message(name, " is ", io::to_text(each.value), ", but in ", class_name(), " it is ",
                        io::to_text(value)));
     };
-    const auto note = [&](auto& noted, io::json const& value) {
-      using type = std::remove_cvref_t<decltype(noted)>;
-      if (noted == type()) noted = *value.get_if<type>();
-      if (!(io::json(noted) == value))
-        refuse(message(name, " is ", io::to_text(value), ", but it is ", io::to_text(noted),
+    const auto note = [&](std::string const& key, io::json const& value) {
+      if (!noted_.find(key)) noted_[key] = value;
+      if (!(noted(key) == value))
+        refuse(message(name, " is ", io::to_text(value), ", but it is ", io::to_text(noted(key)),
                        " elsewhere in the model, and ", class_name(), " has one"));
     };
+    const std::string owner = name.substr(0, name.rfind('.'));
     if (each.of_training) {
       if (name == "embedding_dropout.rate") dropout_ = *each.value.get_if<double>();
     } else if (last == "order") {
-      must_be(static_cast<std::int64_t>(is_bert_ ? nn::norm_order::post : nn::norm_order::pre));
+      must_be(static_cast<std::int64_t>(is_bert() ? nn::norm_order::post : nn::norm_order::pre));
     } else if (last == "seen") {
-      must_be(static_cast<std::int64_t>(is_bert_ ? mask::bidirectional : mask::causal));
-    } else if (last == "heads" || last == "key_heads") {
-      note(heads_, each.value);
+      must_be(static_cast<std::int64_t>(is_bert() ? mask::bidirectional : mask::causal));
+    } else if (last == "heads" || (last == "key_heads" && !is_llama())) {
+      note("heads", each.value);
     } else if (last == "score") {
       must_be("plain_scores");
-    } else if (last == "rotary_base") {
+    } else if (last == "rotary_base" && !is_llama()) {
       must_be(0.0);
+    } else if (last == "key_heads" || last.starts_with("rotary_") || (last == "window" && is_llama())) {
+      note(last, each.value);
     } else if (last == "visible_blocks") {
       must_be("all");
     } else if (last == "epsilon") {
-      note(epsilon_, each.value);
+      note(last, each.value);
+      norms_.insert(owner);
+    } else if (last == "centred") {
+      not_centred_.insert(owner);
     } else if (last == "activation") {
       const std::string op = *each.value.get_if<std::string>();
-      note(activation_, op == "gelu_polynomial" ? "gelu" : op == "gelu_tanh" ? "gelu_new" : op);
+      note(last, op == "gelu_polynomial" ? "gelu" : op == "gelu_tanh" ? "gelu_new" : op);
     } else if (last != "products_in" && !last.ends_with("fraction_bits")) {
       refuse(message("the model has ", name, ", and ", class_name(), " has not"));
     }
   }
 
+  /// A setting that all layers of the model share.
+  io::json const& noted(char const* name) const {
+    if (io::json const* const value = noted_.find(name)) return *value;
+    refuse(message("no layer of the model has ", name, ", which ", class_name(), " has"));
+  }
+  io::json const& noted(std::string const& name) const { return noted(name.c_str()); }
+  std::int64_t number(char const* name) const { return *noted(name).get_if<std::int64_t>(); }
+
   void add_classifier() {
     const std::int64_t classes = need("classifier.weight").rows();
     const auto linear = [&](std::string const& ours, std::string const& theirs, std::int64_t rows) {
-      add({ours + ".weight", {theirs + ".weight"}, rows, shape_.hidden, io::orientation::as_it_is});
-      add({ours + ".bias", {theirs + ".bias"}, rows, 0, io::orientation::as_it_is});
+      add({ours + ".weight", {{theirs + ".weight", rows}}, shape_.hidden, io::orientation::as_it_is});
+      add({ours + ".bias", {{theirs + ".bias", rows}}, 0, io::orientation::as_it_is});
     };
     linear("pooler", "bert.pooler.dense", shape_.hidden);
     linear("classifier", "classifier", classes);
@@ -46443,25 +50861,24 @@ class outgoing_hugging_face {
     const bool is_new = each.ours == "segment_embedding" && !tensors_.find(each.ours);  // zeros
     any_tensor const& tensor = need(is_new ? "token_embedding" : each.ours);
     element_type const& element = tensor.element();
-    const std::int64_t cols = std::max<std::int64_t>(1, each.cols), rows = each.rows_of_each();
-    if (!is_new && (tensor.rows() != each.rows || tensor.cols() != cols))
-      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows,
-                     " x ", cols, " in ", class_name()));
+    if (!is_new && (tensor.rows() != each.rows() || tensor.cols() != each.width()))
+      refuse(message(each.ours, " is ", tensor.rows(), " x ", tensor.cols(), ", but would be ", each.rows(),
+                     " x ", each.width(), " in ", class_name()));
     if (!is_new) have_places_.insert(tensor.address());
-    std::vector<std::byte*> begins;
-    for (std::string const& name : each.theirs) {
-      std::vector<std::byte>& values = values_.emplace_back(std::size_t(rows * cols) * element.bytes);
-      written_.push_back({name, element.name, each.shape(), values});
-      begins.push_back(values.data());
+    std::int64_t first = 0;
+    for (hugging_face_part const& part : each.theirs) {
+      std::vector<std::byte>& values =
+          values_.emplace_back(std::size_t(part.rows * each.width()) * element.bytes);
+      written_.push_back({part.name, element.name, each.shape(part), values});
+      if (is_new) return;
+      for_each_value(tensor, tensor.data(), element.bytes,
+                     [&](std::byte const* value, std::int64_t row, std::int64_t col) {
+                       if (row < first || row >= first + part.rows) return;
+                       const std::int64_t at = each.place(part, row - first, col);
+                       std::memcpy(values.data() + std::size_t(at) * element.bytes, value, element.bytes);
+                     });
+      first += part.rows;
     }
-    if (is_new) return;
-    const bool transposed = each.theirs_stand == io::orientation::transposed;
-    for_each_value(tensor, tensor.data(), element.bytes,
-                   [&](std::byte const* value, std::int64_t row, std::int64_t col) {
-                     const std::int64_t r = row % rows, at = transposed ? col * rows + r : r * cols + col;
-                     std::memcpy(begins[std::size_t(row / rows)] + std::size_t(at) * element.bytes, value,
-                                 element.bytes);
-                   });
   }
 
   /// Throws for a tensor that was not written, but for scales of activations in 8 bits.
@@ -46479,11 +50896,12 @@ class outgoing_hugging_face {
   nn::parameter_list list_;
   tensors_by_name tensors_;
   setting_list settings_;
-  bool is_classifier_, is_bert_;
+  bool is_classifier_;
+  hugging_face_model family_;
   nn::transformer_config shape_;
-  std::int64_t heads_ = 0;
-  double epsilon_ = 0, dropout_ = 0;
-  std::string activation_;
+  double dropout_ = 0;
+  io::json noted_ = io::json::object{};
+  std::set<std::string> norms_, not_centred_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<io::safetensor> written_;
   std::set<void const*> have_places_;
@@ -46493,9 +50911,9 @@ class outgoing_hugging_face {
 
 TESSERA_COLD TESSERA_BODY void save_pretrained(std::string const& folder, any_layer const& model,
                                                pretrained_folder const& more) {
-  const detail::outgoing_hugging_face out(model);
-  io::json::object configuration = out.configuration();
-  configuration.insert(configuration.end(), more.configuration.begin(), more.configuration.end());
+  const detail::outgoing_hugging_face out(model, more.context, more.rotary);
+  io::json configuration = out.configuration();
+  for (io::json_member const& member : more.configuration) configuration[member.key] = member.value;
   std::vector<std::string> names{"config.json", "model.safetensors"};
   for (added_file const& file : more.files) names.push_back(file.name);
   io::write_folder_atomically(folder, names, [&](std::string const& partial) {

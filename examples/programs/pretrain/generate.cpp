@@ -28,7 +28,7 @@ namespace pretrain { namespace {
 
 using namespace programs;
 
-/// A prompt, the tokens that a model is shown of it, and what it adds.
+/// A prompt, the tokens of it that a model is shown, and the text that it adds.
 struct growing_text {
   std::string prompt;
   std::vector<token> shown;

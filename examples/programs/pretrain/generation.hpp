@@ -27,15 +27,15 @@ using namespace programs;
 /// How texts are generated.
 struct generation_settings {
   nn::sampling_rule rule = {.temperature = 0.8};
-  int tokens = 500;          ///< that are added at most
-  std::int64_t context = 0;  ///< tokens that the model sees at most; 0: all
-  std::uint64_t seed = 1;    ///< decides, with the number of a text, what is chosen
-  int batch = 1;             ///< texts at a time
+  int tokens = 500;                                     ///< that are added at most
+  std::int64_t context = 0;                             ///< tokens that the model sees at most; 0: all
+  std::uint64_t seed = 1;                               ///< with the number of a text: of random choices
+  int batch = 1;                                        ///< texts at a time
   tessera::cached_as cache = tessera::cached_as::same;  ///< how keys and values are kept
   std::vector<token> end = {};                          ///< tokens that end a text; none: nothing does
 };
 
-/// Tokens that were shown to the model, and those that it added, one by one.
+/// Tokens that were shown to the model, and tokens that it added, one by one.
 struct generation_cost {
   std::int64_t shown = 0, added = 0;
   seconds showing{0}, adding{0};

@@ -54,7 +54,7 @@ inline double memory_speed(tessera::context& ctx) {
   return all == 0 ? 0 : best;
 }
 
-/// What --stats prints.
+/// The lines of --stats.
 inline std::string stats_of(generation const& of, trained_model const& by) {
   generation_cost const& cost = of.cost();
   const auto line = [](char const* name, double tokens, seconds time) {

@@ -73,7 +73,7 @@ class text_before {
   /// No string is empty.
   explicit text_before(std::vector<std::string> strings) : strings_(std::move(strings)) {}
 
-  /// The bytes that another piece completes: what may begin a string waits.
+  /// The bytes that another piece completes: the beginning of a string waits.
   std::string add(std::string_view piece) {
     text_ += piece;
     std::size_t kept = 0;

@@ -45,7 +45,7 @@ template <class Arch, class W, class Block> struct vector_sums {
     std::int64_t sums_stride;
   };
 
-  /// sums = W·v, of lines [first, last) of W; those of line `first` stand first. The bits of a token do not
+  /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
   /// depend on the others.
   static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
     for (int line = first; line < last; ++line, of.sums += rows) {
@@ -263,7 +263,7 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  /// The results of some lines, whose sums are those of the first token, and `stride` behind of the next.
+  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
   static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
                     int last) {
     using batch = simd::batch<T, Arch>;

@@ -98,13 +98,13 @@ class any_decoding {
 };
 
 /// The decoding of a model, gpt or recurrent_model, which must outlive it and does not change. After the
-/// first token nothing is allocated for those that follow, unless a longer row of tokens is appended.
+/// first token nothing is allocated for tokens that follow, unless a longer row of tokens is appended.
 template <class Model> class decoding final : public any_decoding {
   using T = typename Model::value_type;
   static constexpr bool is_recurrent = requires(Model const& of) { of.cells; };
 
  public:
-  /// Throws option_error if the model has not so many positions.
+  /// Throws option_error if the model has fewer positions than tokens are asked for.
   decoding(Model const& model TESSERA_LIFETIMEBOUND, context& ctx TESSERA_LIFETIMEBOUND,
            decoding_options const& of = {})
       : any_decoding(completed(model, of)),

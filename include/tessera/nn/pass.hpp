@@ -172,8 +172,8 @@ using any_input_observer = any_operand_observer<operands::x>;
 template <element T> class token_cache;
 
 /// The arguments of every layer besides activations: the context, the sequences of the batch, a workspace to
-/// borrow from, the keys of random choices, and what is kept of earlier tokens of the sequences, if they go
-/// on with some (see decoding).
+/// borrow from, the keys of random choices, and the cache of earlier tokens of the sequences, if they go on
+/// with some (see decoding).
 template <element T> struct pass {
   context& ctx;
   tessera::sequences const& sequences;

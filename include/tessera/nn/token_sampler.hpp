@@ -18,8 +18,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 struct sampling_rule {
   double repetition_penalty = 1;  // logits of tokens that were there are divided by it, or, below 0,
                                   // multiplied (Keskar et al. 2019, §4.1); 1: none
-  double temperature = 1;  // logits are divided by it; 0: the likeliest token
-  std::int64_t top_k = 0;  // likeliest tokens to choose among (Fan et al. 2018, §5.3); 0: all
+  double temperature = 1;         // logits are divided by it; 0: the likeliest token
+  std::int64_t top_k = 0;         // likeliest tokens to choose among (Fan et al. 2018, §5.3); 0: all
   double top_p = 1;  // least probability of the likeliest tokens to choose among (Holtzman et al. 2020, §3.1)
   double min_p = 0;  // probability, in shares of the likeliest token's, below which none is chosen (Nguyen et
                      // al. 2024, §3)

@@ -24,7 +24,7 @@
 namespace tessera { inline namespace TESSERA_ISA {
 namespace eval {
 
-/// The slots of a cache for the sequences of a batch, and what is done with them.
+/// The slots of a cache for the sequences of a batch.
 template <class T> struct cache_access {
   key_value_cache<T>* cache;
   std::span<std::int32_t const> slots;
@@ -52,7 +52,7 @@ template <class T, class E, class Score> struct cached_attention_body {
   std::int64_t sequence_of(tile const& t) const { return t.index / shape.heads.keys; }
   int key_head_of(tile const& t) const { return int(t.index % shape.heads.keys); }
   std::int64_t slot_of(tile const& t) const { return of.slots[std::size_t(sequence_of(t))]; }
-  /// The first token whose keys are kept: of those that are appended together, the last ones.
+  /// The first token whose keys are kept: of tokens that are appended together, the last ones.
   std::int64_t first_kept(std::int64_t sequence) const {
     sequences const& rows = *shape.layout;
     return of.attends ? rows.begin(sequence)
@@ -100,7 +100,7 @@ template <class T, class E, class Score> struct cached_attention_body {
     };
     touch(d.reads, *shape.qkv, first[1], size, first_kept(s));
     touch(d.reads, *shape.qkv, first[2], size, first_kept(s));
-    // Panels of the slot: the new tokens, and those that are seen.
+    // Panels of the slot: of the new tokens, and of the keys that are seen.
     const std::int64_t begin = rows.start(s), end = begin + rows.length(s);
     const std::int64_t kept = begin + first_kept(s) - rows.begin(s);
     touch_cache(d.writes, t, kept, end);
@@ -235,7 +235,7 @@ template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statem
 }  // namespace eval
 
 /// Appends the keys and values of the tokens of qkv to a cache, and computes y as `attention` does over all
-/// tokens of each sequence: those before layout.start(i) stand in slot slots[i] of the cache. In float and
+/// tokens of each sequence: tokens before layout.start(i) stand in slot slots[i] of the cache. In float and
 /// double it is that value, in other elements probabilities are not rounded; a cache that rounds does so to
 /// keys and values.
 ///   qkv, y, heads, score   as in `attention`

@@ -62,7 +62,7 @@ template <element Element> class key_value_cache {
   std::byte const* data() const { return bytes_.data(); }
   std::size_t size_bytes() const { return bytes_.size_bytes(); }
 
-  /// Elements from the values of a token to those of the next: whole registers.
+  /// Elements from the values of a token to the next: whole registers.
   int value_stride() const { return round_up(head_size_, granule); }
   /// Elements from a panel of a head to the next.
   std::int64_t panel_stride() const { return std::int64_t(head_size_ + value_stride()) * panel_tokens; }

@@ -15,8 +15,8 @@
 namespace tessera { inline namespace TESSERA_ISA {
 
 /// Where the sequences of a flat row of tokens begin and end, and how many of the first tokens of each may be
-/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels. It
-/// may go on with one whose first tokens are in a cache of keys: its tokens then have later positions.
+/// attended to: the rest are padding. A sequence may be empty, start anywhere in a panel, and cross panels.
+/// It may go on with one whose first tokens are in a cache of keys: its tokens then have later positions.
 class sequences {
  public:
   /// No sequences, no tokens.

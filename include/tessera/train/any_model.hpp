@@ -69,7 +69,7 @@ class any_model {
   /// without classes.
   virtual std::vector<float> sequence_logits(token_batch const& shown, nn::any_pass const& p) = 0;
   /// Sequences that the model goes on with; it and the context must outlive them. Throws option_error of a
-  /// model that does not predict the next token, or has not so many positions.
+  /// model that does not predict the next token, or has fewer positions than tokens are asked for.
   virtual std::unique_ptr<nn::any_decoding> decoding(context& ctx, nn::decoding_options const& of) const = 0;
 };
 

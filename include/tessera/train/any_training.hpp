@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -14,6 +16,7 @@
 #include <tessera/train/any_layer.hpp>
 #include <tessera/train/loss_scaling.hpp>
 #include <tessera/train/optimizers/optimizer.hpp>
+#include <tessera/train/optimizers/optimizer_state.hpp>
 #include <tessera/train/parameter_groups.hpp>
 #include <tessera/train/random_keys.hpp>
 #include <tessera/train/sparsity/evolve.hpp>
@@ -32,6 +35,27 @@ struct progress {
   double best_loss = std::numeric_limits<double>::infinity();  // least loss of all evaluations
   std::int64_t best_step = -1;
 };
+
+/// Frees the arrays of frozen parameters, which an optimizer does not read, all but masters; an array that is
+/// missing begins with zeros.
+///   births   as of initial_state
+template <class Optimizer>
+void fit_state(optimizer_state& state, Optimizer const& optimizer, nn::parameter_list const& model,
+               parameter_groups const& groups, bool births = false) {
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    std::vector<state_array>& arrays = state.parameters.at(i);
+    std::vector<state_array> declared = detail::declared_state(optimizer, model[i], births);
+    for (std::size_t k = 0; k < declared.size(); ++k) {
+      const auto found = std::ranges::find(arrays, declared[k].name, &state_array::name);
+      if (groups.of_parameter(i).is_frozen()) {
+        if (found != arrays.end() && found->name != "master") arrays.erase(found);
+      } else if (found == arrays.end()) {
+        declared[k].reset(parameter_sizes::of(model[i].tensor));
+        arrays.insert(arrays.begin() + std::ptrdiff_t(k), std::move(declared[k]));
+      }
+    }
+  }
+}
 
 /// A model and everything that changes together with it in training, of models whose type is not known.
 /// Functions of it are compiled once for all models.

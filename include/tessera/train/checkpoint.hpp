@@ -211,7 +211,7 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
     return stored;
   };
   const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
-  std::set<std::string> arrays;  // older files have those of frozen parameters
+  std::set<std::string> arrays;  // older files have them of frozen parameters, too
   if (optimizer)
     for (auto const& of : optimizer->parameters)
       for (state_array const& array : of) arrays.insert(array.name);

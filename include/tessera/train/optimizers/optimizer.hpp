@@ -212,27 +212,6 @@ optimizer_state initial_state(Optimizer const& optimizer, nn::parameter_list con
   return state;
 }
 
-/// Frees the arrays of frozen parameters, which an optimizer does not read, all but masters; an array that is
-/// missing begins with zeros.
-///   births   as of initial_state
-template <class Optimizer>
-void fit_state(optimizer_state& state, Optimizer const& optimizer, nn::parameter_list const& model,
-               parameter_groups const& groups, bool births = false) {
-  for (std::size_t i = 0; i < model.size(); ++i) {
-    std::vector<state_array>& arrays = state.parameters.at(i);
-    std::vector<state_array> declared = detail::declared_state(optimizer, model[i], births);
-    for (std::size_t k = 0; k < declared.size(); ++k) {
-      const auto found = std::ranges::find(arrays, declared[k].name, &state_array::name);
-      if (groups.of_parameter(i).is_frozen()) {
-        if (found != arrays.end() && found->name != "master") arrays.erase(found);
-      } else if (found == arrays.end()) {
-        declared[k].reset(parameter_sizes::of(model[i].tensor));
-        arrays.insert(arrays.begin() + std::ptrdiff_t(k), std::move(declared[k]));
-      }
-    }
-  }
-}
-
 /// Adds the arrays that a hook of the training step declares for each parameter, as an optimizer does; they
 /// begin with zeros. Checkpoints hold them, and updates of patterns move them. Throws option_error for a name
 /// that is taken.
