@@ -34289,6 +34289,10 @@ template <class Model> class decoding final : public any_decoding {
   void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens,
                std::span<std::int32_t const> ids, std::vector<float>& logits) override {
     if constexpr (is_recurrent) {
+      for (const std::int32_t id : ids)  // before any state changes
+        if (id < 0 || id >= model_.config.vocabulary)
+          throw shape_error(
+              message("[decoding] token ", id, " of a vocabulary of ", model_.config.vocabulary));
       for (std::size_t i = 0; i < slots.size(); ++i) {
         const auto count = std::size_t(new_tokens[i]);
         compute_series(slots[i], ids.first(count), logits);

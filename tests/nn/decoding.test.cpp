@@ -205,6 +205,13 @@ TEST_CASE("decoding: recurrent models keep their states") {
   };
   check(lstm);
   check(gru);
+  nn::decoding running(lstm, ctx, {.sequences = 2});
+  const std::int32_t slots[]{running.begin(), running.begin()}, ids[]{1, vocabulary}, good[]{1};
+  CHECK_THROWS_WITH_AS(running.next(slots, ids), "[decoding] token 37 of a vocabulary of 37", shape_error);
+  const std::span<float const> now = running.next(std::span(slots).first(1), good);
+  const std::vector<float> first(now.begin(), now.end());
+  const std::span<float const> again = running.next(std::span(slots).last(1), good);
+  CHECK(std::ranges::equal(first, again));
 }
 
 TEST_CASE("decoding: any number of threads gives the same bits") {
