@@ -123,7 +123,9 @@ double worst_difference(nn::transformer_config const& config, nn::decoding_optio
 
 TEST_CASE("decoding: logits are those without a cache, with learned positions") {
   CHECK(worst_difference<gpt<float>>(small()) < 1e-6);
+#ifndef TESSERA_REDUCED_TYPES
   CHECK(worst_difference<gpt<double>>(small()) < 1e-7);  // logits are floats
+#endif
 }
 
 TEST_CASE("decoding: logits are those without a cache, with rotary positions and shared keys") {
@@ -166,7 +168,9 @@ TEST_CASE("decoding: logits are those without a cache where layers keep only the
 
 TEST_CASE("decoding: narrow elements differ by their roundings, a narrow cache by its own") {
   CHECK(worst_difference<gpt<float16>>(small()) < 0.004);
+#ifndef TESSERA_REDUCED_TYPES
   CHECK(worst_difference<gpt<bfloat16>>(small()) < 0.03);
+#endif
   nn::decoding_options options;
   options.cache = cached_as::bfloat16;
   const double rounded = worst_difference<gpt<float>>(small(), options);

@@ -216,7 +216,7 @@ TEST_CASE("any_model: a decoder goes on with tokens, and other models refuse") {
   const auto check = [&](train::any_model& model) {
     const auto running = model.decoding(ctx, {.tokens = 16});
     train::token_batch shown = batch(false);
-    shown.lengths = {9}, shown.inputs.resize(9);
+    shown.lengths = {9}, shown.inputs.resize(9), shown.targets.clear();
     const std::int32_t slot = running->begin();
     static_cast<void>(running->prefill(slot, std::span(shown.inputs).first(8)));
     const std::span<float const> logits = running->next({&slot, 1}, std::span(shown.inputs).last(1));
