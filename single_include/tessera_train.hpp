@@ -30820,15 +30820,15 @@ template <element Element> class key_value_cache {
   /// Zeros.
   ///   tokens   positions of a slot, rounded up to whole panels
   /// Throws option_error: of numbers below 1, or of doubles that should be rounded.
-  TESSERA_COLD key_value_cache(std::int64_t slots, int heads, int head_size, std::int64_t tokens,
+  TESSERA_COLD key_value_cache(std::int64_t of_slots, int heads, int head_size, std::int64_t tokens,
                                cached_as how = cached_as::same)
-      : slots_(slots),
+      : slots_(of_slots),
         panels_(ceil_div<std::int64_t>(tokens, panel_tokens)),
         heads_(heads),
         head_size_(head_size),
         narrow_(how == cached_as::bfloat16 && !std::is_same_v<Element, bfloat16>) {
-    if (std::min({slots, std::int64_t(heads), std::int64_t(head_size), tokens}) < 1)
-      throw option_error(message("[key_value_cache] ", slots, " slots of ", tokens, " tokens for ", heads,
+    if (std::min({of_slots, std::int64_t(heads), std::int64_t(head_size), tokens}) < 1)
+      throw option_error(message("[key_value_cache] ", of_slots, " slots of ", tokens, " tokens for ", heads,
                                  " heads of ", head_size, ": each must be at least 1"));
     if (narrow_ && !rounds)
       throw option_error(
@@ -30838,7 +30838,7 @@ template <element Element> class key_value_cache {
                          std::size_t(panel_stride()) * element_bytes()));
   }
 
-  std::int64_t slots() const { return slots_; }
+  std::int64_t slot_count() const { return slots_; }
   /// Positions of a slot.
   std::int64_t tokens() const { return panels_ * panel_tokens; }
   std::int64_t panels() const { return panels_; }
@@ -30887,19 +30887,19 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// decoding. Layers find theirs by their order in a pass.
 template <element T> class token_cache {
  public:
-  /// Room for `slots` sequences of `tokens` tokens, allocated as layers ask for it.
-  token_cache(std::int64_t slots, std::int64_t tokens, cached_as how = cached_as::same)
-      : count_(slots), tokens_(tokens), how_(how) {}
+  /// Room for `slot_list` sequences of `tokens` tokens, allocated as layers ask for it.
+  token_cache(std::int64_t slot_list, std::int64_t tokens, cached_as how = cached_as::same)
+      : count_(slot_list), tokens_(tokens), how_(how) {}
 
   /// Begins a pass over tokens of some sequences.
-  ///   slots    of each sequence of the pass; must outlive it
+  ///   slot_list  of each sequence of the pass; must outlive it
   ///   begins   whether all of them begin with it
-  void begin_pass(std::span<std::int32_t const> slots, bool begins) {
-    slots_ = slots;
+  void begin_pass(std::span<std::int32_t const> slot_list, bool begins) {
+    slots_ = slot_list;
     begins_ = begins;
     next_ = 0;
   }
-  std::span<std::int32_t const> slots() const { return slots_; }
+  std::span<std::int32_t const> slot_list() const { return slots_; }
   bool begins() const { return begins_; }
 
   /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one.
@@ -31220,7 +31220,7 @@ namespace eval {
 /// The slots of a cache for the sequences of a batch.
 template <class T> struct cache_access {
   key_value_cache<T>* cache;
-  std::span<std::int32_t const> slots;
+  std::span<std::int32_t const> slot_list;
   bool attends;  // or keys and values are appended alone
 };
 
@@ -31244,7 +31244,7 @@ template <class T, class E, class Score> struct cached_attention_body {
 
   std::int64_t sequence_of(tile const& t) const { return t.index / shape.heads.keys; }
   int key_head_of(tile const& t) const { return int(t.index % shape.heads.keys); }
-  std::int64_t slot_of(tile const& t) const { return of.slots[std::size_t(sequence_of(t))]; }
+  std::int64_t slot_of(tile const& t) const { return of.slot_list[std::size_t(sequence_of(t))]; }
   /// The first token whose keys are kept: of tokens that are appended together, the last ones.
   std::int64_t first_kept(std::int64_t sequence) const {
     sequences const& rows = *shape.layout;
@@ -31407,14 +31407,14 @@ template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statem
       throw shape_error(message("[cached_attention] the cache is for ", cache.heads(), " heads of ",
                                 cache.head_size(), ", the keys are ", shape.heads.keys, " of ",
                                 shape.head_size()));
-    if (std::ssize(of.slots) != rows.count())
-      throw shape_error(message("[cached_attention] ", of.slots.size(), " slots for ", rows.count(),
+    if (std::ssize(of.slot_list) != rows.count())
+      throw shape_error(message("[cached_attention] ", of.slot_list.size(), " slots for ", rows.count(),
                                 " sequences: give one for each"));
     for (std::int64_t i = 0; i < rows.count(); ++i) {
-      const std::int32_t slot = of.slots[std::size_t(i)];
-      if (slot < 0 || slot >= cache.slots())
-        throw shape_error(message("[cached_attention] slot ", slot, " of ", cache.slots()));
-      if (std::ranges::count(of.slots, slot) > 1)
+      const std::int32_t slot = of.slot_list[std::size_t(i)];
+      if (slot < 0 || slot >= cache.slot_count())
+        throw shape_error(message("[cached_attention] slot ", slot, " of ", cache.slot_count()));
+      if (std::ranges::count(of.slot_list, slot) > 1)
         throw shape_error(message("[cached_attention] slot ", slot, " is given twice"));
       const std::int64_t length = rows.start(i) + rows.length(i), window = shape.seen.window;
       if ((window == 0 ? length : std::min(length, window)) > cache.tokens())
@@ -31428,18 +31428,18 @@ template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statem
 }  // namespace eval
 
 /// Appends the keys and values of the tokens of qkv to a cache, and computes y as `attention` does over all
-/// tokens of each sequence: tokens before layout.start(i) stand in slot slots[i] of the cache. In float and
-/// double it is that value, in other elements probabilities are not rounded; a cache that rounds does so to
-/// keys and values.
+/// tokens of each sequence: tokens before layout.start(i) stand in slot slot_list[i] of the cache. In float
+/// and double it is that value, in other elements probabilities are not rounded; a cache that rounds does so
+/// to keys and values.
 ///   qkv, y, heads, score   as in `attention`
 ///   seen                   mask::causal; with a window, or blocks of positions
 /// Throws shape_error. All arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto cached_attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads,
-                      visible_keys seen, key_value_cache<T>& cache, std::span<std::int32_t const> slots,
+                      visible_keys seen, key_value_cache<T>& cache, std::span<std::int32_t const> slot_list,
                       panel_matrix<T>& y, Score const& score = eval::scores_as_they_are) {
   const eval::cached_attention_statement<T, Score> statement{
-      {&qkv, &layout, heads, seen, &score}, {&cache, slots, true}, &y};
+      {&qkv, &layout, heads, seen, &score}, {&cache, slot_list, true}, &y};
   statement.check();
   return statement;
 }
@@ -31447,9 +31447,9 @@ auto cached_attention(panel_matrix<T> const& qkv, sequences const& layout, atten
 /// Appends alone: for the first tokens of sequences, of which `attention` needs no cache.
 template <element T>
 auto cache_keys(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
-                key_value_cache<T>& cache, std::span<std::int32_t const> slots) {
+                key_value_cache<T>& cache, std::span<std::int32_t const> slot_list) {
   const eval::cached_attention_statement<T, plain_scores> statement{
-      {&qkv, &layout, heads, seen, &eval::scores_as_they_are}, {&cache, slots, false}, nullptr};
+      {&qkv, &layout, heads, seen, &eval::scores_as_they_are}, {&cache, slot_list, false}, nullptr};
   statement.check();
   return statement;
 }
@@ -31785,15 +31785,16 @@ struct multi_head_attention {
   auto attend(saved& s, pass<T> const& p) const {
     key_value_cache<T>* const cache =
         p.cache ? &p.cache->next(heads.keys, int(s.qkv.features() / heads.all()), window) : nullptr;
-    const std::span<std::int32_t const> slots = p.cache ? p.cache->slots() : std::span<std::int32_t const>();
+    const std::span<std::int32_t const> slot_list =
+        p.cache ? p.cache->slot_list() : std::span<std::int32_t const>();
     const bool begins = !p.cache || p.cache->begins();
     return statements(
         when(begins,
              [&] { return attention(s.qkv, p.sequences, heads, visible(), s.mixed, s.log_sums, score); }),
         when(cache && begins,
-             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slots); }),
+             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slot_list); }),
         when(!begins, [&] {
-          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slots, s.mixed, score);
+          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slot_list, s.mixed, score);
         }));
   }
   static Score score_of(int heads, mask seen) {
@@ -34207,28 +34208,28 @@ class any_decoding {
   /// The tokens of the sequence in a slot.
   std::int64_t length(std::int32_t slot) const { return lengths_[checked(slot)]; }
 
-  /// Appends tokens to sequences: lengths[i] of them, at least one, to that in slots[i].
+  /// Appends tokens to sequences: lengths[i] of them, at least one, to that in slot_list[i].
   ///   ids       (tokens), sequence by sequence
   ///   returns   logits (sequences, vocabulary) of the token that follows each, until the next call
   /// Throws shape_error if they do not fit, and leaves the sequences as they were.
-  std::span<float const> append(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
-                                std::span<std::int32_t const> ids);
+  std::span<float const> append(std::span<std::int32_t const> slot_list,
+                                std::span<std::int64_t const> lengths, std::span<std::int32_t const> ids);
   /// Appends several tokens to one sequence.
   std::span<float const> prefill(std::int32_t slot, std::span<std::int32_t const> ids) {
     const std::int64_t length = std::ssize(ids);
     return append({&slot, 1}, {&length, 1}, ids);
   }
   /// Appends a token to each of some sequences.
-  std::span<float const> next(std::span<std::int32_t const> slots, std::span<std::int32_t const> ids) {
-    one_each_.assign(slots.size(), 1);
-    return append(slots, one_each_, ids);
+  std::span<float const> next(std::span<std::int32_t const> slot_list, std::span<std::int32_t const> ids) {
+    one_each_.assign(slot_list.size(), 1);
+    return append(slot_list, one_each_, ids);
   }
   /// Bytes of the keys and values.
   virtual std::size_t cache_bytes() const = 0;
 
  protected:
   /// Sets `logits`, as append returns them, of a model that has computed `lengths()` tokens of each slot.
-  virtual void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+  virtual void compute(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> lengths,
                        std::span<std::int32_t const> ids, std::vector<float>& logits) = 0;
   std::span<std::int64_t const> lengths() const { return lengths_; }
 
@@ -34244,7 +34245,7 @@ class any_decoding {
       throw shape_error(message("[decoding] there is no sequence in slot ", slot, ": begin() gives slots"));
     return std::size_t(slot);
   }
-  void check(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+  void check(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> lengths,
              std::span<std::int32_t const> ids) const;
 
   decoding_options options_;
@@ -34286,22 +34287,22 @@ template <class Model> class decoding final : public any_decoding {
     }
     return of;
   }
-  void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens,
+  void compute(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> new_tokens,
                std::span<std::int32_t const> ids, std::vector<float>& logits) override {
     if constexpr (is_recurrent) {
       for (const std::int32_t id : ids)  // before any state changes
         if (id < 0 || id >= model_.config.vocabulary)
           throw shape_error(
               message("[decoding] token ", id, " of a vocabulary of ", model_.config.vocabulary));
-      for (std::size_t i = 0; i < slots.size(); ++i) {
+      for (std::size_t i = 0; i < slot_list.size(); ++i) {
         const auto count = std::size_t(new_tokens[i]);
-        compute_series(slots[i], ids.first(count), logits);
+        compute_series(slot_list[i], ids.first(count), logits);
         ids = ids.subspan(count);
       }
     } else {
-      arrange(slots, new_tokens);
+      arrange(slot_list, new_tokens);
       const bool begins = std::ranges::all_of(starts_, [](std::int64_t start) { return start == 0; });
-      cache_.begin_pass(slots, begins);
+      cache_.begin_pass(slot_list, begins);
       pass<T> p{ctx_, layout_, room_, purpose::evaluation};
       p.cache = &cache_;
       model_.predict(ids, last_, top_, states_[0], p);
@@ -34309,12 +34310,12 @@ template <class Model> class decoding final : public any_decoding {
     }
   }
   /// The sequences of a pass, the position where each goes on, and the last token of each.
-  void arrange(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens) {
+  void arrange(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> new_tokens) {
     starts_.clear(), last_.clear();
-    bool same = std::ssize(slots) == layout_.count();
+    bool same = std::ssize(slot_list) == layout_.count();
     std::int64_t end = 0;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      starts_.push_back(lengths()[std::size_t(slots[i])]);
+    for (std::size_t i = 0; i < slot_list.size(); ++i) {
+      starts_.push_back(lengths()[std::size_t(slot_list[i])]);
       same = same && layout_.length(std::int64_t(i)) == new_tokens[i];
       last_.push_back(std::int32_t((end += new_tokens[i]) - 1));
     }
@@ -34371,23 +34372,23 @@ TESSERA_BODY std::int32_t any_decoding::begin() {
 
 TESSERA_BODY void any_decoding::end(std::int32_t slot) { taken_[checked(slot)] = false; }
 
-TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slots,
+TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slot_list,
                                       std::span<std::int64_t const> lengths,
                                       std::span<std::int32_t const> ids) const {
-  if (slots.empty()) throw shape_error("[decoding] no sequence to go on with: give at least one");
-  if (slots.size() != lengths.size())
-    throw shape_error(message("[decoding] ", lengths.size(), " numbers of tokens for ", slots.size(),
+  if (slot_list.empty()) throw shape_error("[decoding] no sequence to go on with: give at least one");
+  if (slot_list.size() != lengths.size())
+    throw shape_error(message("[decoding] ", lengths.size(), " numbers of tokens for ", slot_list.size(),
                               " sequences: give one for each"));
   std::int64_t all = 0;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::int64_t now = lengths_[checked(slots[i])];
+  for (std::size_t i = 0; i < slot_list.size(); ++i) {
+    const std::int64_t now = lengths_[checked(slot_list[i])];
     if (lengths[i] < 1)
-      throw shape_error(message("[decoding] no token for the sequence in slot ", slots[i],
+      throw shape_error(message("[decoding] no token for the sequence in slot ", slot_list[i],
                                 ": a model goes on with at least one"));
-    if (std::ranges::count(slots, slots[i]) > 1)
-      throw shape_error(message("[decoding] slot ", slots[i], " is given twice"));
+    if (std::ranges::count(slot_list, slot_list[i]) > 1)
+      throw shape_error(message("[decoding] slot ", slot_list[i], " is given twice"));
     if (lengths[i] > options_.tokens - now)
-      throw shape_error(message("[decoding] the sequence in slot ", slots[i], " has ", now,
+      throw shape_error(message("[decoding] the sequence in slot ", slot_list[i], " has ", now,
                                 " tokens, and gets ", lengths[i], ": there is room for ", options_.tokens));
     all += lengths[i];
   }
@@ -34395,13 +34396,13 @@ TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slots,
     throw shape_error(message("[decoding] ", ids.size(), " ids, but the sequences get ", all, " tokens"));
 }
 
-TESSERA_BODY std::span<float const> any_decoding::append(std::span<std::int32_t const> slots,
+TESSERA_BODY std::span<float const> any_decoding::append(std::span<std::int32_t const> slot_list,
                                                          std::span<std::int64_t const> lengths,
                                                          std::span<std::int32_t const> ids) {
-  check(slots, lengths, ids);
+  check(slot_list, lengths, ids);
   logits_.clear();
-  compute(slots, lengths, ids, logits_);
-  for (std::size_t i = 0; i < slots.size(); ++i) lengths_[std::size_t(slots[i])] += lengths[i];
+  compute(slot_list, lengths, ids, logits_);
+  for (std::size_t i = 0; i < slot_list.size(); ++i) lengths_[std::size_t(slot_list[i])] += lengths[i];
   return logits_;
 }
 
@@ -41306,7 +41307,7 @@ class expression_parser {
   expression_node set_node(character_set set);
 
   beginning beginning_of(expression_node const& node) const;
-  void emit(expression_node const& node);
+  void emit_node(expression_node const& node);
   void emit_repeat(expression_node const& node);
   void emit_enclosed(expression_step::kind is, expression_node const& node);
   std::uint32_t add(expression_step step);
@@ -41326,7 +41327,7 @@ TESSERA_BODY expression_program expression_parser::run() {
   const expression_node all = alternatives(0, false);
   if (!text_.at_end()) text_.fail("a ) without its (");
   if (beginning_of(all).may_be_empty) text_.fail("an empty text matches it: no text can be split there");
-  emit(all);
+  emit_node(all);
   add({});
   return std::move(program_);
 }
@@ -41449,14 +41450,14 @@ TESSERA_BODY std::uint32_t expression_parser::add(expression_step step) {
   return std::uint32_t(program_.steps.size() - 1);
 }
 
-TESSERA_BODY void expression_parser::emit(expression_node const& node) {
+TESSERA_BODY void expression_parser::emit_node(expression_node const& node) {
   using enum expression_node::kind;
   using step = expression_step::kind;
   auto& steps = program_.steps;
   if (node.is == set) {
     add({step::one, false, node.set});
   } else if (node.is == sequence) {
-    for (expression_node const& part : node.parts) emit(part);
+    for (expression_node const& part : node.parts) emit_node(part);
   } else if (node.is == repeat) {
     emit_repeat(node);
   } else if (node.is == alternatives) {
@@ -41465,7 +41466,7 @@ TESSERA_BODY void expression_parser::emit(expression_node const& node) {
       const bool is_last = &part == &node.parts.back();
       const beginning first = beginning_of(part);
       const std::uint32_t either = is_last ? 0 : add({step::either});
-      emit(part);
+      emit_node(part);
       if (is_last) break;
       ends.push_back(add({step::jump}));
       steps[either].to = std::uint32_t(steps.size());
@@ -41482,7 +41483,7 @@ TESSERA_BODY void expression_parser::emit(expression_node const& node) {
 
 TESSERA_BODY void expression_parser::emit_enclosed(expression_step::kind is, expression_node const& node) {
   const std::uint32_t begin = add({is});
-  emit(node);
+  emit_node(node);
   add({});
   program_.steps[begin].to = std::uint32_t(program_.steps.size());
 }
@@ -41500,14 +41501,14 @@ TESSERA_BODY void expression_parser::emit_repeat(expression_node const& node) {
     greedy.is_possessive = false;
     return emit_enclosed(step::atomic, greedy);
   }
-  for (std::uint32_t i = 0; i < node.least; ++i) emit(part);
+  for (std::uint32_t i = 0; i < node.least; ++i) emit_node(part);
   std::vector<std::uint32_t> exits;
   const std::uint32_t optional = node.most == no_end ? 1 : node.most - node.least;
   const std::uint32_t loop = std::uint32_t(steps.size());
   for (std::uint32_t i = 0; i < optional; ++i) {
     exits.push_back(add({step::either}));
     steps[exits.back()].begins = beginning_of(part).first;
-    emit(part);
+    emit_node(part);
   }
   if (node.most == no_end) steps[add({step::jump})].to = loop;
   for (const std::uint32_t either : exits) steps[either].to = std::uint32_t(steps.size());

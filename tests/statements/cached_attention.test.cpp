@@ -47,7 +47,7 @@ template <class T, class Score> class appended {
       const std::int64_t n = round < s ? 0 : std::min(of_.rows.length(s) - done, counts[(round + s) % 7]);
       if (n == 0 && s % 2 == 0) continue;  // others are there without new tokens
       lengths.push_back(n), starts.push_back(done);
-      slots.push_back(std::int32_t((s + 1) % cache.slots()));
+      slots.push_back(std::int32_t((s + 1) % cache.slot_count()));
       for (std::int64_t i = 0; i < n; ++i) columns.push_back(of_.rows.begin(s) + done + i);
       done += n;
     }

@@ -162,15 +162,16 @@ struct multi_head_attention {
   auto attend(saved& s, pass<T> const& p) const {
     key_value_cache<T>* const cache =
         p.cache ? &p.cache->next(heads.keys, int(s.qkv.features() / heads.all()), window) : nullptr;
-    const std::span<std::int32_t const> slots = p.cache ? p.cache->slots() : std::span<std::int32_t const>();
+    const std::span<std::int32_t const> slot_list =
+        p.cache ? p.cache->slot_list() : std::span<std::int32_t const>();
     const bool begins = !p.cache || p.cache->begins();
     return statements(
         when(begins,
              [&] { return attention(s.qkv, p.sequences, heads, visible(), s.mixed, s.log_sums, score); }),
         when(cache && begins,
-             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slots); }),
+             [&] { return cache_keys(s.qkv, p.sequences, heads, visible(), *cache, slot_list); }),
         when(!begins, [&] {
-          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slots, s.mixed, score);
+          return cached_attention(s.qkv, p.sequences, heads, visible(), *cache, slot_list, s.mixed, score);
         }));
   }
   static Score score_of(int heads, mask seen) {

@@ -51,28 +51,28 @@ class any_decoding {
   /// The tokens of the sequence in a slot.
   std::int64_t length(std::int32_t slot) const { return lengths_[checked(slot)]; }
 
-  /// Appends tokens to sequences: lengths[i] of them, at least one, to that in slots[i].
+  /// Appends tokens to sequences: lengths[i] of them, at least one, to that in slot_list[i].
   ///   ids       (tokens), sequence by sequence
   ///   returns   logits (sequences, vocabulary) of the token that follows each, until the next call
   /// Throws shape_error if they do not fit, and leaves the sequences as they were.
-  std::span<float const> append(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
-                                std::span<std::int32_t const> ids);
+  std::span<float const> append(std::span<std::int32_t const> slot_list,
+                                std::span<std::int64_t const> lengths, std::span<std::int32_t const> ids);
   /// Appends several tokens to one sequence.
   std::span<float const> prefill(std::int32_t slot, std::span<std::int32_t const> ids) {
     const std::int64_t length = std::ssize(ids);
     return append({&slot, 1}, {&length, 1}, ids);
   }
   /// Appends a token to each of some sequences.
-  std::span<float const> next(std::span<std::int32_t const> slots, std::span<std::int32_t const> ids) {
-    one_each_.assign(slots.size(), 1);
-    return append(slots, one_each_, ids);
+  std::span<float const> next(std::span<std::int32_t const> slot_list, std::span<std::int32_t const> ids) {
+    one_each_.assign(slot_list.size(), 1);
+    return append(slot_list, one_each_, ids);
   }
   /// Bytes of the keys and values.
   virtual std::size_t cache_bytes() const = 0;
 
  protected:
   /// Sets `logits`, as append returns them, of a model that has computed `lengths()` tokens of each slot.
-  virtual void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+  virtual void compute(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> lengths,
                        std::span<std::int32_t const> ids, std::vector<float>& logits) = 0;
   std::span<std::int64_t const> lengths() const { return lengths_; }
 
@@ -88,7 +88,7 @@ class any_decoding {
       throw shape_error(message("[decoding] there is no sequence in slot ", slot, ": begin() gives slots"));
     return std::size_t(slot);
   }
-  void check(std::span<std::int32_t const> slots, std::span<std::int64_t const> lengths,
+  void check(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> lengths,
              std::span<std::int32_t const> ids) const;
 
   decoding_options options_;
@@ -130,22 +130,22 @@ template <class Model> class decoding final : public any_decoding {
     }
     return of;
   }
-  void compute(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens,
+  void compute(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> new_tokens,
                std::span<std::int32_t const> ids, std::vector<float>& logits) override {
     if constexpr (is_recurrent) {
       for (const std::int32_t id : ids)  // before any state changes
         if (id < 0 || id >= model_.config.vocabulary)
           throw shape_error(
               message("[decoding] token ", id, " of a vocabulary of ", model_.config.vocabulary));
-      for (std::size_t i = 0; i < slots.size(); ++i) {
+      for (std::size_t i = 0; i < slot_list.size(); ++i) {
         const auto count = std::size_t(new_tokens[i]);
-        compute_series(slots[i], ids.first(count), logits);
+        compute_series(slot_list[i], ids.first(count), logits);
         ids = ids.subspan(count);
       }
     } else {
-      arrange(slots, new_tokens);
+      arrange(slot_list, new_tokens);
       const bool begins = std::ranges::all_of(starts_, [](std::int64_t start) { return start == 0; });
-      cache_.begin_pass(slots, begins);
+      cache_.begin_pass(slot_list, begins);
       pass<T> p{ctx_, layout_, room_, purpose::evaluation};
       p.cache = &cache_;
       model_.predict(ids, last_, top_, states_[0], p);
@@ -153,12 +153,12 @@ template <class Model> class decoding final : public any_decoding {
     }
   }
   /// The sequences of a pass, the position where each goes on, and the last token of each.
-  void arrange(std::span<std::int32_t const> slots, std::span<std::int64_t const> new_tokens) {
+  void arrange(std::span<std::int32_t const> slot_list, std::span<std::int64_t const> new_tokens) {
     starts_.clear(), last_.clear();
-    bool same = std::ssize(slots) == layout_.count();
+    bool same = std::ssize(slot_list) == layout_.count();
     std::int64_t end = 0;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      starts_.push_back(lengths()[std::size_t(slots[i])]);
+    for (std::size_t i = 0; i < slot_list.size(); ++i) {
+      starts_.push_back(lengths()[std::size_t(slot_list[i])]);
       same = same && layout_.length(std::int64_t(i)) == new_tokens[i];
       last_.push_back(std::int32_t((end += new_tokens[i]) - 1));
     }
@@ -215,23 +215,23 @@ TESSERA_BODY std::int32_t any_decoding::begin() {
 
 TESSERA_BODY void any_decoding::end(std::int32_t slot) { taken_[checked(slot)] = false; }
 
-TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slots,
+TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slot_list,
                                       std::span<std::int64_t const> lengths,
                                       std::span<std::int32_t const> ids) const {
-  if (slots.empty()) throw shape_error("[decoding] no sequence to go on with: give at least one");
-  if (slots.size() != lengths.size())
-    throw shape_error(message("[decoding] ", lengths.size(), " numbers of tokens for ", slots.size(),
+  if (slot_list.empty()) throw shape_error("[decoding] no sequence to go on with: give at least one");
+  if (slot_list.size() != lengths.size())
+    throw shape_error(message("[decoding] ", lengths.size(), " numbers of tokens for ", slot_list.size(),
                               " sequences: give one for each"));
   std::int64_t all = 0;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::int64_t now = lengths_[checked(slots[i])];
+  for (std::size_t i = 0; i < slot_list.size(); ++i) {
+    const std::int64_t now = lengths_[checked(slot_list[i])];
     if (lengths[i] < 1)
-      throw shape_error(message("[decoding] no token for the sequence in slot ", slots[i],
+      throw shape_error(message("[decoding] no token for the sequence in slot ", slot_list[i],
                                 ": a model goes on with at least one"));
-    if (std::ranges::count(slots, slots[i]) > 1)
-      throw shape_error(message("[decoding] slot ", slots[i], " is given twice"));
+    if (std::ranges::count(slot_list, slot_list[i]) > 1)
+      throw shape_error(message("[decoding] slot ", slot_list[i], " is given twice"));
     if (lengths[i] > options_.tokens - now)
-      throw shape_error(message("[decoding] the sequence in slot ", slots[i], " has ", now,
+      throw shape_error(message("[decoding] the sequence in slot ", slot_list[i], " has ", now,
                                 " tokens, and gets ", lengths[i], ": there is room for ", options_.tokens));
     all += lengths[i];
   }
@@ -239,13 +239,13 @@ TESSERA_BODY void any_decoding::check(std::span<std::int32_t const> slots,
     throw shape_error(message("[decoding] ", ids.size(), " ids, but the sequences get ", all, " tokens"));
 }
 
-TESSERA_BODY std::span<float const> any_decoding::append(std::span<std::int32_t const> slots,
+TESSERA_BODY std::span<float const> any_decoding::append(std::span<std::int32_t const> slot_list,
                                                          std::span<std::int64_t const> lengths,
                                                          std::span<std::int32_t const> ids) {
-  check(slots, lengths, ids);
+  check(slot_list, lengths, ids);
   logits_.clear();
-  compute(slots, lengths, ids, logits_);
-  for (std::size_t i = 0; i < slots.size(); ++i) lengths_[std::size_t(slots[i])] += lengths[i];
+  compute(slot_list, lengths, ids, logits_);
+  for (std::size_t i = 0; i < slot_list.size(); ++i) lengths_[std::size_t(slot_list[i])] += lengths[i];
   return logits_;
 }
 

@@ -18,19 +18,19 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// decoding. Layers find theirs by their order in a pass.
 template <element T> class token_cache {
  public:
-  /// Room for `slots` sequences of `tokens` tokens, allocated as layers ask for it.
-  token_cache(std::int64_t slots, std::int64_t tokens, cached_as how = cached_as::same)
-      : count_(slots), tokens_(tokens), how_(how) {}
+  /// Room for `slot_list` sequences of `tokens` tokens, allocated as layers ask for it.
+  token_cache(std::int64_t slot_list, std::int64_t tokens, cached_as how = cached_as::same)
+      : count_(slot_list), tokens_(tokens), how_(how) {}
 
   /// Begins a pass over tokens of some sequences.
-  ///   slots    of each sequence of the pass; must outlive it
+  ///   slot_list  of each sequence of the pass; must outlive it
   ///   begins   whether all of them begin with it
-  void begin_pass(std::span<std::int32_t const> slots, bool begins) {
-    slots_ = slots;
+  void begin_pass(std::span<std::int32_t const> slot_list, bool begins) {
+    slots_ = slot_list;
     begins_ = begins;
     next_ = 0;
   }
-  std::span<std::int32_t const> slots() const { return slots_; }
+  std::span<std::int32_t const> slot_list() const { return slots_; }
   bool begins() const { return begins_; }
 
   /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one.

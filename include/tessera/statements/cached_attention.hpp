@@ -27,7 +27,7 @@ namespace eval {
 /// The slots of a cache for the sequences of a batch.
 template <class T> struct cache_access {
   key_value_cache<T>* cache;
-  std::span<std::int32_t const> slots;
+  std::span<std::int32_t const> slot_list;
   bool attends;  // or keys and values are appended alone
 };
 
@@ -51,7 +51,7 @@ template <class T, class E, class Score> struct cached_attention_body {
 
   std::int64_t sequence_of(tile const& t) const { return t.index / shape.heads.keys; }
   int key_head_of(tile const& t) const { return int(t.index % shape.heads.keys); }
-  std::int64_t slot_of(tile const& t) const { return of.slots[std::size_t(sequence_of(t))]; }
+  std::int64_t slot_of(tile const& t) const { return of.slot_list[std::size_t(sequence_of(t))]; }
   /// The first token whose keys are kept: of tokens that are appended together, the last ones.
   std::int64_t first_kept(std::int64_t sequence) const {
     sequences const& rows = *shape.layout;
@@ -214,14 +214,14 @@ template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statem
       throw shape_error(message("[cached_attention] the cache is for ", cache.heads(), " heads of ",
                                 cache.head_size(), ", the keys are ", shape.heads.keys, " of ",
                                 shape.head_size()));
-    if (std::ssize(of.slots) != rows.count())
-      throw shape_error(message("[cached_attention] ", of.slots.size(), " slots for ", rows.count(),
+    if (std::ssize(of.slot_list) != rows.count())
+      throw shape_error(message("[cached_attention] ", of.slot_list.size(), " slots for ", rows.count(),
                                 " sequences: give one for each"));
     for (std::int64_t i = 0; i < rows.count(); ++i) {
-      const std::int32_t slot = of.slots[std::size_t(i)];
-      if (slot < 0 || slot >= cache.slots())
-        throw shape_error(message("[cached_attention] slot ", slot, " of ", cache.slots()));
-      if (std::ranges::count(of.slots, slot) > 1)
+      const std::int32_t slot = of.slot_list[std::size_t(i)];
+      if (slot < 0 || slot >= cache.slot_count())
+        throw shape_error(message("[cached_attention] slot ", slot, " of ", cache.slot_count()));
+      if (std::ranges::count(of.slot_list, slot) > 1)
         throw shape_error(message("[cached_attention] slot ", slot, " is given twice"));
       const std::int64_t length = rows.start(i) + rows.length(i), window = shape.seen.window;
       if ((window == 0 ? length : std::min(length, window)) > cache.tokens())
@@ -235,18 +235,18 @@ template <class T, class Score> struct TESSERA_STATEMENT cached_attention_statem
 }  // namespace eval
 
 /// Appends the keys and values of the tokens of qkv to a cache, and computes y as `attention` does over all
-/// tokens of each sequence: tokens before layout.start(i) stand in slot slots[i] of the cache. In float and
-/// double it is that value, in other elements probabilities are not rounded; a cache that rounds does so to
-/// keys and values.
+/// tokens of each sequence: tokens before layout.start(i) stand in slot slot_list[i] of the cache. In float
+/// and double it is that value, in other elements probabilities are not rounded; a cache that rounds does so
+/// to keys and values.
 ///   qkv, y, heads, score   as in `attention`
 ///   seen                   mask::causal; with a window, or blocks of positions
 /// Throws shape_error. All arguments are held by reference until run.
 template <element T, score_functor Score = plain_scores>
 auto cached_attention(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads,
-                      visible_keys seen, key_value_cache<T>& cache, std::span<std::int32_t const> slots,
+                      visible_keys seen, key_value_cache<T>& cache, std::span<std::int32_t const> slot_list,
                       panel_matrix<T>& y, Score const& score = eval::scores_as_they_are) {
   const eval::cached_attention_statement<T, Score> statement{
-      {&qkv, &layout, heads, seen, &score}, {&cache, slots, true}, &y};
+      {&qkv, &layout, heads, seen, &score}, {&cache, slot_list, true}, &y};
   statement.check();
   return statement;
 }
@@ -254,9 +254,9 @@ auto cached_attention(panel_matrix<T> const& qkv, sequences const& layout, atten
 /// Appends alone: for the first tokens of sequences, of which `attention` needs no cache.
 template <element T>
 auto cache_keys(panel_matrix<T> const& qkv, sequences const& layout, attention_heads heads, visible_keys seen,
-                key_value_cache<T>& cache, std::span<std::int32_t const> slots) {
+                key_value_cache<T>& cache, std::span<std::int32_t const> slot_list) {
   const eval::cached_attention_statement<T, plain_scores> statement{
-      {&qkv, &layout, heads, seen, &eval::scores_as_they_are}, {&cache, slots, false}, nullptr};
+      {&qkv, &layout, heads, seen, &eval::scores_as_they_are}, {&cache, slot_list, false}, nullptr};
   statement.check();
   return statement;
 }

@@ -33,15 +33,15 @@ template <element Element> class key_value_cache {
   /// Zeros.
   ///   tokens   positions of a slot, rounded up to whole panels
   /// Throws option_error: of numbers below 1, or of doubles that should be rounded.
-  TESSERA_COLD key_value_cache(std::int64_t slots, int heads, int head_size, std::int64_t tokens,
+  TESSERA_COLD key_value_cache(std::int64_t of_slots, int heads, int head_size, std::int64_t tokens,
                                cached_as how = cached_as::same)
-      : slots_(slots),
+      : slots_(of_slots),
         panels_(ceil_div<std::int64_t>(tokens, panel_tokens)),
         heads_(heads),
         head_size_(head_size),
         narrow_(how == cached_as::bfloat16 && !std::is_same_v<Element, bfloat16>) {
-    if (std::min({slots, std::int64_t(heads), std::int64_t(head_size), tokens}) < 1)
-      throw option_error(message("[key_value_cache] ", slots, " slots of ", tokens, " tokens for ", heads,
+    if (std::min({of_slots, std::int64_t(heads), std::int64_t(head_size), tokens}) < 1)
+      throw option_error(message("[key_value_cache] ", of_slots, " slots of ", tokens, " tokens for ", heads,
                                  " heads of ", head_size, ": each must be at least 1"));
     if (narrow_ && !rounds)
       throw option_error(
@@ -51,7 +51,7 @@ template <element Element> class key_value_cache {
                          std::size_t(panel_stride()) * element_bytes()));
   }
 
-  std::int64_t slots() const { return slots_; }
+  std::int64_t slot_count() const { return slots_; }
   /// Positions of a slot.
   std::int64_t tokens() const { return panels_ * panel_tokens; }
   std::int64_t panels() const { return panels_; }

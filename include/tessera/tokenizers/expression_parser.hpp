@@ -88,7 +88,7 @@ class expression_parser {
   expression_node set_node(character_set set);
 
   beginning beginning_of(expression_node const& node) const;
-  void emit(expression_node const& node);
+  void emit_node(expression_node const& node);
   void emit_repeat(expression_node const& node);
   void emit_enclosed(expression_step::kind is, expression_node const& node);
   std::uint32_t add(expression_step step);
@@ -108,7 +108,7 @@ TESSERA_BODY expression_program expression_parser::run() {
   const expression_node all = alternatives(0, false);
   if (!text_.at_end()) text_.fail("a ) without its (");
   if (beginning_of(all).may_be_empty) text_.fail("an empty text matches it: no text can be split there");
-  emit(all);
+  emit_node(all);
   add({});
   return std::move(program_);
 }
@@ -231,14 +231,14 @@ TESSERA_BODY std::uint32_t expression_parser::add(expression_step step) {
   return std::uint32_t(program_.steps.size() - 1);
 }
 
-TESSERA_BODY void expression_parser::emit(expression_node const& node) {
+TESSERA_BODY void expression_parser::emit_node(expression_node const& node) {
   using enum expression_node::kind;
   using step = expression_step::kind;
   auto& steps = program_.steps;
   if (node.is == set) {
     add({step::one, false, node.set});
   } else if (node.is == sequence) {
-    for (expression_node const& part : node.parts) emit(part);
+    for (expression_node const& part : node.parts) emit_node(part);
   } else if (node.is == repeat) {
     emit_repeat(node);
   } else if (node.is == alternatives) {
@@ -247,7 +247,7 @@ TESSERA_BODY void expression_parser::emit(expression_node const& node) {
       const bool is_last = &part == &node.parts.back();
       const beginning first = beginning_of(part);
       const std::uint32_t either = is_last ? 0 : add({step::either});
-      emit(part);
+      emit_node(part);
       if (is_last) break;
       ends.push_back(add({step::jump}));
       steps[either].to = std::uint32_t(steps.size());
@@ -264,7 +264,7 @@ TESSERA_BODY void expression_parser::emit(expression_node const& node) {
 
 TESSERA_BODY void expression_parser::emit_enclosed(expression_step::kind is, expression_node const& node) {
   const std::uint32_t begin = add({is});
-  emit(node);
+  emit_node(node);
   add({});
   program_.steps[begin].to = std::uint32_t(program_.steps.size());
 }
@@ -282,14 +282,14 @@ TESSERA_BODY void expression_parser::emit_repeat(expression_node const& node) {
     greedy.is_possessive = false;
     return emit_enclosed(step::atomic, greedy);
   }
-  for (std::uint32_t i = 0; i < node.least; ++i) emit(part);
+  for (std::uint32_t i = 0; i < node.least; ++i) emit_node(part);
   std::vector<std::uint32_t> exits;
   const std::uint32_t optional = node.most == no_end ? 1 : node.most - node.least;
   const std::uint32_t loop = std::uint32_t(steps.size());
   for (std::uint32_t i = 0; i < optional; ++i) {
     exits.push_back(add({step::either}));
     steps[exits.back()].begins = beginning_of(part).first;
-    emit(part);
+    emit_node(part);
   }
   if (node.most == no_end) steps[add({step::jump})].to = loop;
   for (const std::uint32_t either : exits) steps[either].to = std::uint32_t(steps.size());
