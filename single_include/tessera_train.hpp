@@ -33378,8 +33378,8 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = segments, s.times = times;
-  if (segments == 0) return all().forward(x, y, s.kept, p);
+  s.segments = p.cache ? 0 : segments, s.times = times;  // no backward, and states are taken over from s
+  if (s.segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {
     if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());
@@ -34332,7 +34332,8 @@ template <class Model> class decoding final : public any_decoding {
     ids_.assign(std::size_t(steps.tokens()), 0);
     for (std::size_t t = 0; t < ids.size(); ++t) ids_[std::size_t(steps.begin(std::int64_t(t)))] = ids[t];
     last_.assign(1, std::int32_t(steps.begin(std::ssize(ids) - 1)));
-    pass<T> const p{ctx_, steps, room_, purpose::evaluation};
+    pass<T> p{ctx_, steps, room_, purpose::evaluation};
+    p.cache = &cache_;  // so that all layers keep their states
     model_.predict(ids_, last_, top_, its, p);
     for (std::size_t i = 0; i < model_.cells.layers.size(); ++i)
       model_.cells.layers[i].carry(its.cells.kept.layers[i], p);

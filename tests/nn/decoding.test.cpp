@@ -209,6 +209,9 @@ TEST_CASE("decoding: recurrent models keep their states") {
   };
   check(lstm);
   check(gru);
+  auto segmented = lstm;
+  segmented.cells.segments = 2;
+  check(segmented);
   nn::decoding running(lstm, ctx, {.sequences = 2});
   const std::int32_t slots[]{running.begin(), running.begin()}, ids[]{1, vocabulary}, good[]{1};
   CHECK_THROWS_WITH_AS(running.next(slots, ids), "[decoding] token 37 of a vocabulary of 37", shape_error);

@@ -335,8 +335,8 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = segments, s.times = times;
-  if (segments == 0) return all().forward(x, y, s.kept, p);
+  s.segments = p.cache ? 0 : segments, s.times = times;  // no backward, and states are taken over from s
+  if (s.segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {
     if (i + 1 < segments) fit(s.inputs[std::size_t(i)], x.features(), x.tokens());

@@ -175,7 +175,8 @@ template <class Model> class decoding final : public any_decoding {
     ids_.assign(std::size_t(steps.tokens()), 0);
     for (std::size_t t = 0; t < ids.size(); ++t) ids_[std::size_t(steps.begin(std::int64_t(t)))] = ids[t];
     last_.assign(1, std::int32_t(steps.begin(std::ssize(ids) - 1)));
-    pass<T> const p{ctx_, steps, room_, purpose::evaluation};
+    pass<T> p{ctx_, steps, room_, purpose::evaluation};
+    p.cache = &cache_;  // so that all layers keep their states
     model_.predict(ids_, last_, top_, its, p);
     for (std::size_t i = 0; i < model_.cells.layers.size(); ++i)
       model_.cells.layers[i].carry(its.cells.kept.layers[i], p);
