@@ -86,6 +86,8 @@ class mapped_file {
 
   std::string const& path() const { return path_; }
   std::span<std::byte const> bytes() const { return bytes_; }
+  /// The same bytes, to be changed by this process for itself: the file stays as it is.
+  std::span<std::byte> writable_bytes() const;
 
  private:
   std::string path_;
@@ -240,6 +242,13 @@ TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path))
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
   bytes_ = {static_cast<std::byte const*>(address), size};
+}
+
+TESSERA_BODY std::span<std::byte> mapped_file::writable_bytes() const {
+  std::byte* const first = const_cast<std::byte*>(bytes_.data());
+  if (!bytes_.empty() && ::mprotect(first, bytes_.size(), PROT_READ | PROT_WRITE) != 0)
+    detail::system_failure("map", path_, 0, errno);
+  return {first, bytes_.size()};
 }
 
 TESSERA_BODY void file_writer::write(std::span<std::byte const> bytes) {

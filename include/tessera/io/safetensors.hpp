@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,7 @@ enum class checksums { none, in_metadata };
 namespace detail {
 
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;  // as in the reference
+inline constexpr std::size_t alignment_of_tensors = 64;  // in the file, of those that fill it: aligned_array
 inline constexpr std::string_view metadata_name = "__metadata__";
 
 /// The key in the metadata of a tensor's checksum.
@@ -63,8 +65,10 @@ inline std::string checksum_key(std::string const& tensor) { return "tessera.che
 }  // namespace detail
 
 /// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
-/// Wider numbers come first, so that each tensor is aligned to its numbers. Throws shape_error or io_error,
-/// before anything is written, if a tensor's bytes do not fit its shape or two have one name.
+/// Tensors of a multiple of 64 bytes begin at such a multiple, so that a program that maps the file can
+/// borrow them; of these and of the others wider numbers come first, so that each tensor is aligned to its
+/// numbers. Throws shape_error or io_error, before anything is written, if a tensor's bytes do not fit its
+/// shape or two have one name.
 void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
                        safetensors_metadata metadata = {}, checksums wanted = checksums::none);
 
@@ -98,6 +102,12 @@ class safetensors_file {
   void read_into(std::string_view name, std::vector<std::int64_t> const& shape,
                  std::span<T> destination) const {
     read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
+  }
+
+  /// The bytes of a tensor, to be changed by this process for itself: see mapped_file.
+  std::span<std::byte> writable_bytes(std::string_view name) const {
+    safetensor const& tensor = at(name);
+    return file_.writable_bytes().subspan(offset(tensor), tensor.bytes.size());
   }
 
   /// Throws io_error unless the bytes of a tensor have the checksum written with checksums::in_metadata.
@@ -166,7 +176,8 @@ TESSERA_BODY std::string safetensors_header(std::span<safetensor const* const> o
                                     {"data_offsets", json::array{begin, end}}}});
   }
   std::string text = to_text(std::move(header));
-  text.resize(round_up<std::size_t>(text.size(), 8), ' ');  // the data begin at a multiple of 8
+  constexpr std::size_t length = sizeof(std::uint64_t);
+  text.resize(round_up(length + text.size(), alignment_of_tensors) - length, ' ');
   return text;
 }
 
@@ -202,7 +213,11 @@ TESSERA_BODY void write_safetensors(std::string const& path, std::span<safetenso
     order.push_back(&tensor);
   }
   std::sort(order.begin(), order.end(), [](safetensor const* a, safetensor const* b) {
-    return std::pair(dtype_bits(b->dtype), a) < std::pair(dtype_bits(a->dtype), b);
+    const auto ends_between = [](safetensor const* tensor) {
+      return tensor->bytes.size() % detail::alignment_of_tensors != 0;
+    };
+    return std::tuple(ends_between(a), dtype_bits(b->dtype), a) <
+           std::tuple(ends_between(b), dtype_bits(a->dtype), b);
   });
 
   metadata.erase(std::string(detail::own_checksum_key));  // of another header

@@ -18,6 +18,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/expression.hpp>
 #include <tessera/core/float16.hpp>
+#include <tessera/core/memory.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/pattern_algebra.hpp>
@@ -135,6 +136,16 @@ class any_tensor {
   void reset_like(any_tensor const& other) {
     reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
   }
+  /// Makes it a matrix of its size and of another pattern over the values of another owner, who keeps them
+  /// for longer; false, and nothing changes, if they do not begin and end at multiples of 64 bytes. Throws as
+  /// block_sparse_matrix::over.
+  bool borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
+    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
+    if (reinterpret_cast<std::uintptr_t>(lent.data()) % alignment != 0 || lent.size() % alignment != 0)
+      return false;
+    type_->borrow(tensor_, lent, stored);
+    return true;
+  }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -168,6 +179,7 @@ class any_tensor {
     void (*assign)(void* tensor, void const* from);
     void (*reset)(void* tensor, std::int64_t rows, std::int64_t cols, tessera::pattern const&);
     void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
+    void (*borrow)(void* tensor, std::span<std::byte> lent, tessera::pattern const&) = nullptr;
     std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
     std::vector<double> (*sums)(void const* tensor) = nullptr;
     std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
@@ -220,6 +232,11 @@ class any_tensor {
       [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
         auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
         moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
+      },
+      [](void* tensor, std::span<std::byte> lent, tessera::pattern const& stored) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        const std::span<T> values(reinterpret_cast<T*>(lent.data()), lent.size() / sizeof(T));
+        of = block_sparse_matrix<T, Block>::over(values, of.rows(), of.cols(), stored);
       },
       [](void const* tensor, block_norm kind) {
         const auto norms =

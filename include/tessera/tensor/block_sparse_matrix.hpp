@@ -265,7 +265,10 @@ template <element Element, class Block = void> class block_sparse_matrix {
                                 stored.block_cols()));
   }
   TESSERA_COLD void check_overhang() const {
+    const int whole_rows = int(rows_ / Block::rows), whole_cols = int(cols_ / Block::cols);
+    if (whole_rows == pattern_.block_rows() && whole_cols == pattern_.block_cols()) return;
     pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      if (block_row < whole_rows && block_col < whole_cols) return;
       for (int k = 0; k < Block::elements; ++k) {
         const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
         const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;

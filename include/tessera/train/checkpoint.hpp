@@ -36,8 +36,10 @@
 //                        is (size), a dense matrix (rows, cols), row by row. A sparse matrix is (stored
 //                        blocks, rows of a block, columns of a block), with its pattern (BSR) in
 //                        NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols (stored blocks),
-//                        numbers of 32 bits, or of 16 (save_weights). The metadata hold a checksum of each
-//                        tensor and of the header, and the size of each sparse matrix.
+//                        numbers of 32 bits, or of 16 (save_weights, where a dense matrix is (block rows,
+//                        block columns, rows of a block, columns of a block), as in memory). The metadata
+//                        hold a checksum of each tensor and of the header, and the size of each matrix of
+//                        blocks.
 //   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
@@ -67,6 +69,13 @@ class checkpoint {
   /// Reads the parameters and their patterns.
   void load(mutable_any_layer const& model) const;
 
+  /// The same, but matrices borrow their values from the file, which is read as they are used, where it is of
+  /// save_weights and they begin and end at multiples of 64 bytes: those of blocks of at least so many always
+  /// do. Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model,
+  /// and nobody may change the file meanwhile. Changes to the model leave the file as it is.
+  void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
+  void map(mutable_any_layer const& model) const&& = delete;
+
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
   /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
   /// parameters of a narrow model, which older ones have.
@@ -81,9 +90,16 @@ class checkpoint {
 
   /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
   /// matrices.
-  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
+  ///   sums   whether checksums of values are compared
+  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer,
+                               bool sums = true) const;
 
-  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
+  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape,
+              bool sums = true) const;
+  /// Whether a tensor is a dense matrix that stands row by row in the file, and not as blocks.
+  bool in_rows(std::string const& name, pattern const* stored) const {
+    return stored && stored->is_dense() && tensors_.at(name).shape.size() == 2;
+  }
 
   void expect_size(std::string const& name, any_tensor const& matrix) const;
 
@@ -95,7 +111,7 @@ class checkpoint {
   pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
 
   void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
-              optimizer_state* optimizer) const;
+              optimizer_state* optimizer, bool borrows = false) const;
   static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients);
 
   /// Reads the stored values of a tensor, or an array that belongs to it.
@@ -177,6 +193,12 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
   assign(patterns, model, nullptr);
 }
 
+TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
+  require_architecture(model);
+  const std::vector<pattern> patterns = checked(model, nullptr, false);
+  assign(patterns, model, nullptr, true);
+}
+
 TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_state& optimizer,
                                    nn::mutable_parameter_list gradients) const {
   require_architecture(model);
@@ -190,7 +212,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_sta
 }
 
 TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter_list const& model,
-                                                                   optimizer_state const* optimizer) const {
+                                                                   optimizer_state const* optimizer,
+                                                                   bool sums) const {
   if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
     throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
                               optimizer->parameters.size(), " parameters, but the model has ", model.size(),
@@ -206,7 +229,12 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       if (!stored->is_dense())
         for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
     }
-    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)), sums);
+    if (stored && !in_rows(name, stored)) {
+      if (stored->is_dense()) expect_size(name, tensor);
+      if (!sums && !detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
+        tensors_.fail(message("matrix ", io::in_quotes(name), " has numbers beyond its rows or columns"));
+    }
     expected.insert(name);
     return stored;
   };
@@ -221,14 +249,16 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       for (state_array const& array : optimizer->parameters[i]) {
         const std::string in_file = names[i] + "." + array.name;
         if (array.begins == in_new_blocks::count && !tensors_.contains(in_file)) continue;  // all are old
-        expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+        expect(in_file, array.element->name,
+               detail::shape_in_file(array, model[i].tensor, stored, in_rows(names[i], stored)));
         expected.insert(in_file);
       }
     if (optimizer && tensors_.contains(names[i] + ".born")) others.insert(names[i] + ".born");
     for (std::string const& array : arrays) others.insert(names[i] + "." + array);
     if (const std::string master = names[i] + ".master";
         any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
-      expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+      expect(master, model[i].tensor.element().name,
+             detail::shape_in_file(model[i].tensor, stored, in_rows(names[i], stored)));
       others.insert(master);
     }
   }
@@ -242,13 +272,13 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
 }
 
 TESSERA_BODY void checkpoint::expect(std::string const& name, std::string_view dtype,
-                                     std::vector<std::int64_t> const& shape) const {
+                                     std::vector<std::int64_t> const& shape, bool sums) const {
   io::safetensor const& found = tensors_.at(name);
   if (found.dtype != dtype || found.shape != shape)
     tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
                           io::detail::tensor_text(found.dtype, found.shape), " but should be ",
                           io::detail::tensor_text(dtype, shape)));
-  check(name);
+  if (sums) check(name);
 }
 
 TESSERA_COLD TESSERA_BODY void checkpoint::expect_size(std::string const& name,
@@ -294,13 +324,15 @@ TESSERA_COLD TESSERA_BODY pattern checkpoint::read_pattern(std::string const& na
 
 TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& patterns,
                                                   nn::mutable_parameter_list model,
-                                                  optimizer_state* optimizer) const {
+                                                  optimizer_state* optimizer, bool borrows) const {
   std::size_t next = 0;
   const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
     pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+    if (borrows && stored && !in_rows(name, stored) && tensor.borrow(tensors_.writable_bytes(name), *stored))
+      return stored;
     if (stored) tensor.reset(*stored);
-    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
-         {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored, in_rows(name, stored)),
+         {tensor.data(), tensor.size_bytes()}, in_rows(name, stored));
     return stored;
   };
   const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
@@ -312,8 +344,8 @@ TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& pa
         array.reset(parameter_sizes::of(tensor));
         if (array.begins == in_new_blocks::count && !tensors_.contains(names[i] + "." + array.name)) continue;
         read(names[i] + "." + array.name, tensor, *array.element,
-             detail::shape_in_file(array, tensor, stored), array.bytes.span(),
-             array.per == state_per::element && stored && stored->is_dense());
+             detail::shape_in_file(array, tensor, stored, in_rows(names[i], stored)), array.bytes.span(),
+             array.per == state_per::element && in_rows(names[i], stored));
       }
   }
   for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
@@ -343,9 +375,10 @@ TESSERA_COLD TESSERA_BODY void checkpoint::read_array(std::string const& name, a
                                                       element_type const& element,
                                                       std::span<std::byte> to) const {
   pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
-  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored);
+  const bool rows = in_rows(name, stored);
+  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored, rows);
   expect(name, element.name, shape);
-  read(name, of, element, shape, to, stored && stored->is_dense());
+  read(name, of, element, shape, to, rows);
 }
 
 #endif

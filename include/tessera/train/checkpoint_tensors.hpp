@@ -24,21 +24,26 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 /// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
 /// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training,
-/// version 4 numbers as keys of random choices.
-inline constexpr int checkpoint_version = 5;
+/// version 4 numbers as keys of random choices, version 5 dense matrices row by row in weights for use, too.
+inline constexpr int checkpoint_version = 6;
 
 namespace detail {
 
 /// The shape of a tensor in the file; `stored` is the pattern of a matrix.
-TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {
+///   in_rows   of a dense matrix: it stands row by row, and not as blocks
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored,
+                                                            bool in_rows) {
   if (!tensor.is_matrix()) return {tensor.size()};
-  if (stored->is_dense()) return {tensor.rows(), tensor.cols()};
+  if (in_rows) return {tensor.rows(), tensor.cols()};
+  if (stored->is_dense())
+    return {stored->block_rows(), stored->block_cols(), tensor.block_rows(), tensor.block_cols()};
   return {stored->blocks(), tensor.block_rows(), tensor.block_cols()};
 }
 /// Of an array of an optimizer's state for it: one for each stored value has its shape.
 TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(state_array const& array,
-                                                            any_tensor const& tensor, pattern const* stored) {
-  if (array.per == state_per::element) return shape_in_file(tensor, stored);
+                                                            any_tensor const& tensor, pattern const* stored,
+                                                            bool in_rows) {
+  if (array.per == state_per::element) return shape_in_file(tensor, stored, in_rows);
   return {array.size_for(stored ? parameter_sizes::with(tensor, *stored) : parameter_sizes::of(tensor))};
 }
 
@@ -47,6 +52,26 @@ inline std::string matrix_key(std::string const& name) { return "tessera.matrix.
 TESSERA_COLD inline std::string matrix_text(any_tensor const& matrix) {
   return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", matrix.block_rows(), " x ",
                  matrix.block_cols());
+}
+
+/// Whether all bytes are zero that overhang a matrix, in the blocks of a pattern.
+TESSERA_COLD inline bool overhang_is_zero(any_tensor const& matrix, pattern const& stored,
+                                          std::span<std::byte const> blocks) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return true;
+  const std::size_t bytes = matrix.element().bytes;
+  bool all = true;
+  stored.for_each([&](int block_row, int block_col, std::int64_t slot) {
+    const std::int64_t down = rows - block_row * height, right = cols - block_col * width;
+    if (down >= height && right >= width) return;
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (k / width >= down || k % width >= right) {
+        const auto value = blocks.subspan(std::size_t(slot * height * width + k) * bytes, bytes);
+        all = all && std::ranges::all_of(value, [](std::byte b) { return b == std::byte(); });
+      }
+  });
+  return all;
 }
 
 /// Copies between the blocks of a dense matrix and its rows, which do not overhang.
@@ -68,20 +93,25 @@ TESSERA_COLD inline void copy_rows(any_tensor const& matrix, std::size_t bytes, 
 /// Tensors that will be written to a file.
 class outgoing_tensors {
  public:
-  /// packed   numbers of blocks take 16 bits where they fit
+  /// packed   for use: numbers of blocks take 16 bits where they fit, and dense matrices stand as blocks, as
+  /// in
+  ///          memory, so that they can be borrowed from the file
   explicit outgoing_tensors(bool packed) : packed_(packed) {}
 
   void add(std::string name, any_tensor const& tensor) {
     pattern const* const stored = tensor.is_matrix() ? &tensor.pattern() : nullptr;
-    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored),
-        {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    const bool in_rows = !packed_ && stored && stored->is_dense();
+    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored, in_rows),
+        {tensor.data(), tensor.size_bytes()}, in_rows);
   }
   void add(std::string name, state_array const& array, any_tensor const& of) {
     pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
-    add(std::move(name), *array.element, of, shape_in_file(array, of, stored), array.bytes.span(),
-        stored && stored->is_dense() && array.per == state_per::element);
+    const bool in_rows = stored && stored->is_dense();
+    add(std::move(name), *array.element, of, shape_in_file(array, of, stored, in_rows), array.bytes.span(),
+        in_rows && array.per == state_per::element);
   }
   TESSERA_COLD void add_pattern(std::string const& name, any_tensor const& matrix) {
+    if (packed_ || !matrix.pattern().is_dense()) metadata[matrix_key(name)] = matrix_text(matrix);
     if (matrix.pattern().is_dense()) return;
     const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
@@ -93,7 +123,6 @@ class outgoing_tensors {
     } else {
       list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
     }
-    metadata[matrix_key(name)] = matrix_text(matrix);
   }
   std::span<io::safetensor const> all() const { return list_; }
 
