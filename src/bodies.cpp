@@ -36,6 +36,7 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/nn/decoding.hpp>
+#include <tessera/nn/freeze.hpp>
 #include <tessera/nn/initialisation.hpp>
 #include <tessera/nn/token_sampler.hpp>
 #include <tessera/statements/account.hpp>

@@ -6,6 +6,7 @@
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/range.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/regroup.hpp>
@@ -135,6 +136,18 @@ template <class Arch, class T, class Block> struct embedding {
     for (; f < height; ++f) visit(f, y[place_in_panel<T>(feature + f, t)]);
   }
 };
+
+/// y(:, t) *= scales[ids[t]], for some features of the tokens of a panel.
+template <class T>
+void scale_tokens(float const* scales, std::int32_t const* ids, int tokens, T* y, range features) noexcept {
+  for (int t = 0; t < tokens; ++t) {
+    const float scale = scales[ids[t]];
+    for (int f = features.first; f < features.last; ++f) {
+      T& value = y[place_in_panel<T>(f, t)];
+      value = T(accumulator_t<T>(value) * accumulator_t<T>(scale));
+    }
+  }
+}
 
 /// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
 ///   stride   elements from one panel of x to the next

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <tessera/core/config.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/nn/frozen_matrix.hpp>
 #include <tessera/nn/model_size.hpp>
 #include <tessera/nn/parameter.hpp>
 #include <tessera/nn/pass.hpp>
@@ -17,20 +19,38 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y(:, t) = row ids[t] of a table.
 ///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
+///   E   of the table, if it is not trained: see frozen_linear
 /// A table that also serves as the output weight has this one owner.
-template <element T> struct embedding {
-  dense_matrix<T> table;
+template <element T, class E = T> struct embedding {
+  static constexpr bool is_frozen = !std::is_same_v<T, E>;
+  using matrix = frozen_matrix<E, typename dense_matrix<T>::block>;
 
-  using gradients = embedding<accumulator_t<T>>;
+  matrix table;
+
+  using gradients = embedding<accumulator_t<T>, std::conditional_t<is_frozen, E, accumulator_t<T>>>;
 
   embedding() = default;
-  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+  /// Zeros; a frozen table has no rows until it is read.
+  embedding(std::int64_t symbols, std::int64_t features) {
+    if constexpr (is_frozen)
+      table = unread_matrix<matrix>(symbols, features);
+    else
+      table = matrix(symbols, features);
+  }
 
-  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
+  static void parts(auto& each, auto&... of) {
+    if constexpr (is_frozen)
+      each.frozen("", of.table...);
+    else
+      each.dense("", of.table...);
+  }
   /// `uses` is 1 if the table is also the output weight, else 0.
   static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
-    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
-                                      uses);
+    constexpr auto block = block_size_of<typename dense_matrix<T>::block>();
+    if constexpr (is_frozen)
+      return model_size::of<T>().template frozen_matrix<E>(symbols, features, 1, block, uses);
+    else
+      return model_size::of<T>().matrix(symbols, features, 1, block, uses);
   }
 
   void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
@@ -38,9 +58,47 @@ template <element T> struct embedding {
   }
   void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
                 pass<T> const& p) const {
-    if (is_wanted(g.table)) run(p.ctx, scatter_rows(g.table, dy, ids));
+    if (is_wanted(g.table)) run(p.ctx, g.add_rows(dy, ids));
+  }
+
+  // Of gradients, the statements by which a table grows; none if it is frozen.
+
+  /// Row ids[t] += dy(:, t).
+  template <element L> auto add_rows(panel_matrix<L> const& dy, std::span<std::int32_t const> ids) {
+    if constexpr (is_frozen)
+      return statements();
+    else
+      return scatter_rows(table, dy, ids);
+  }
+  /// += dlogits xᵀ, as the output weight.
+  template <element L> auto add_products(panel_matrix<L> const& dlogits, panel_matrix<L> const& x) {
+    if constexpr (is_frozen)
+      return statements();
+    else
+      return table += sampled(dlogits * transposed(x));
   }
 };
+
+namespace detail {
+/// The type of the token table of a model: that of its layers, which then keep their weights frozen, else one
+/// that is trained.
+template <element T, class Layer> constexpr auto token_table_for() {
+  if constexpr (requires { typename Layer::token_table; })
+    return std::type_identity<typename Layer::token_table>();
+  else if constexpr (requires { &Layer::layer; })
+    return token_table_for<T, decltype(Layer::layer)>();
+  else if constexpr (requires { &Layer::attention; })
+    return token_table_for<T, decltype(Layer::attention)>();
+  else if constexpr (requires { &Layer::qkv; })
+    return token_table_for<T, decltype(Layer::qkv)>();
+  else if constexpr (requires { &Layer::base; })
+    return token_table_for<T, decltype(Layer::base)>();
+  else
+    return std::type_identity<embedding<T>>();
+}
+}  // namespace detail
+template <element T, class Layer>
+using token_table = typename decltype(detail::token_table_for<T, Layer>())::type;
 
 /// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
 template <element T>

@@ -33,6 +33,7 @@ struct encoder_body {
   using value_type = T;
   using block = Block;
   using layer = Layer;
+  using table = token_table<T, Layer>;
 
   /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
   struct input {
@@ -40,7 +41,8 @@ struct encoder_body {
   };
 
   transformer_config config;
-  embedding<T> token_embedding, position_embedding, segment_embedding;
+  table token_embedding;
+  embedding<T> position_embedding, segment_embedding;
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
@@ -96,7 +98,7 @@ struct encoder_body {
     of.check();
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, uses))
+        .part(table::size(of.vocabulary, features, uses))
         .part(embedding<T>::size(of.context, features), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, features), of.segment_types > 0)
         .part(layer_norm<T>::size(features, bias_term::present, of.norms))
@@ -177,7 +179,7 @@ void encoder_body<T, Block, Layer>::embedding_backward(input const& in, saved co
   embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
                           destination<T>(dsummed).only_if(of_table || of_positions || of_segments),
                           g.embedding_norm, p);
-  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
+  run(p.ctx, when(of_table, [&] { return g.token_embedding.add_rows(dsummed, in.ids); }),
       when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
   if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
 }
@@ -315,8 +317,7 @@ void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gra
   const auto dtop = p.borrow(config.hidden);
   const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding.table, g.head,
-                  p);
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding, g.head, p);
   };
   token_prediction<T>::backward(s.top, s, *dtop, to_body, p, of_head);
   if (s.next_sentence.loss.has_gradient) {

@@ -31,16 +31,18 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using block = Block;
   using layer = Layer;
   using norm = typename decltype(detail::norm_behind<T, Layer>())::type;
+  using table = token_table<T, Layer>;
   static constexpr bool decodes = true;
 
   transformer_config config;
-  embedding<T> token_embedding, position_embedding;
+  table token_embedding;
+  embedding<T> position_embedding;
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
   norm final_norm;
   linear<T, block_shape<granule>> output_projection;  // so is this one
-  embedding<T> output;                                // empty if the output weight is the token table
+  table output;                                       // empty if the output weight is the token table
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
@@ -62,7 +64,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   /// configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.embedding_features());
+    token_embedding = table(config.vocabulary, config.embedding_features());
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     if (config.is_factorised()) {
       embedding_projection = {config.hidden, config.embedding, bias_term::absent};
@@ -73,7 +75,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = detail::norm_of<norm>(config);
-    if (has_output()) output = embedding<T>(config.vocabulary, config.embedding_features());
+    if (has_output()) output = table(config.vocabulary, config.embedding_features());
     initialise_transformer(*this, config, seed);
   }
 
@@ -94,8 +96,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   bool has_positions() const { return config.positions == position_coding::learned; }
   bool has_output() const { return config.output == output_weight::own; }
   /// (vocabulary, features): of the output.
-  dense_matrix<T>& output_table() { return has_output() ? output.table : token_embedding.table; }
-  dense_matrix<T> const& output_table() const { return has_output() ? output.table : token_embedding.table; }
+  table& output_embedding() { return has_output() ? output : token_embedding; }
+  auto& output_table() { return output_embedding().table; }
+  auto const& output_table() const { return has_output() ? output.table : token_embedding.table; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
@@ -107,8 +110,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     using projection = linear<T, block_shape<granule>>;
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, of.output == output_weight::tied))
-        .part(embedding<T>::size(of.vocabulary, features, 1), of.output == output_weight::own)
+        .part(table::size(of.vocabulary, features, of.output == output_weight::tied))
+        .part(table::size(of.vocabulary, features, 1), of.output == output_weight::own)
         .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
         .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
@@ -162,7 +165,7 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
              to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
              to_blocks = to_embedding || any_wanted(g.blocks),
              to_norm = to_blocks || any_wanted(g.final_norm), of_projection = any_wanted(g.output_projection),
-             of_output = is_wanted(g.output_table());
+             of_output = any_wanted(g.output_embedding());
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
@@ -170,13 +173,13 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
       const auto dprojected = p.borrow(config.embedding, x.tokens());
       run(p.ctx, when(of_projection, [&] { return n = final_norm.value(x, s.final_norm); }),
           when(to_norm || of_projection, [&] { return *dprojected = transposed(output_table()) * s.logits; }),
-          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(s.projected)); }));
+          when(of_output, [&] { return g.output_embedding().add_products(s.logits, s.projected); }));
       output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
                                  g.output_projection, p);
     } else {
       run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
           when(to_norm, [&] { return *dn = transposed(output_table()) * s.logits; }),
-          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(n)); }));
+          when(of_output, [&] { return g.output_embedding().add_products(s.logits, n); }));
     }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
@@ -187,7 +190,7 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   const auto to_tables = [&](panel_matrix<T> const& dtoken) {
-    run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dtoken, ids); }),
+    run(p.ctx, when(of_table, [&] { return g.token_embedding.add_rows(dtoken, ids); }),
         when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
   };
   if (!config.is_factorised()) return to_tables(dembedded);

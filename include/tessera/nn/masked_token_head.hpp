@@ -56,18 +56,21 @@ template <element T, class Op> struct masked_token_head {
         .lends(features, 3);
   }
 
-  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
+  template <class Table>
+  void forward(Table const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
                pass<T> const& p) const;
-  /// Also adds to dtable, the gradient by the table.
+  /// Also adds to dtable, the gradient of the embedding whose table it is.
   ///   goes_on   whether dx is wanted
-  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
-                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
+  template <class Table, class TableGradient>
+  void backward(Table const& table, panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dlogits,
+                panel_matrix<T>& dx, bool goes_on, TableGradient& dtable, gradients& g,
+                pass<T> const& p) const;
 };
 
 template <element T, class Op>
-void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+template <class Table>
+void masked_token_head<T, Op>::forward(Table const& table, panel_matrix<T> const& x, panel_matrix<T>& logits,
+                                       saved& s, pass<T> const& p) const {
   const std::int64_t features = table.cols();
   fit(s, {{features, 0}, {features, 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
@@ -77,18 +80,18 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
 }
 
 template <element T, class Op>
-void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
-                                        pass<T> const& p) const {
+template <class Table, class TableGradient>
+void masked_token_head<T, Op>::backward(Table const& table, panel_matrix<T> const& x, saved const& s,
+                                        panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
+                                        TableGradient& dtable, gradients& g, pass<T> const& p) const {
   const auto n = p.borrow(table.cols(), x.tokens()), dn = p.borrow(table.cols(), x.tokens()),
              dz = p.borrow(table.cols(), x.tokens());
   const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
-             of_table = is_wanted(dtable);
+             of_table = any_wanted(dtable);
   run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
       when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
       when(to_norm, [&] { return *dn = transposed(table) * dlogits; }),
-      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
+      when(of_table, [&] { return dtable.add_products(dlogits, *n); }));
   if (!to_norm) return;
   norm.backward(s.activated, s.norm, *dn, destination<T>(*dz).only_if(to_transform), g.norm, p);
   if (!to_transform) return;

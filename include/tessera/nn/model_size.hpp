@@ -44,7 +44,7 @@ struct model_size {
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
   std::int64_t stored_blocks = 0;            // of matrices
-  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
+  std::int64_t copied_bytes = 0;             // of weights, and copies of some, in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t cached_values = 0;            // for each token of a decoding: see token_cache
@@ -85,6 +85,20 @@ struct model_size {
     increase(parameters, features);
     increase(live_parameters, features);
     increase(stored_elements, round_up<std::int64_t>(features, granule));
+    return *this;
+  }
+  /// Adds a matrix, or a vector, that has no gradients, in elements of its own.
+  template <element E>
+  model_size& frozen_matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
+                            std::int64_t uses = 1) {
+    const std::int64_t before = stored_elements;
+    matrix(rows, cols, density, block, uses);
+    increase(copied_bytes, detail::product(stored_elements - before, std::int64_t(sizeof(E))));
+    stored_elements = before;
+    return sizeof(E) == 1 ? frozen_vector(rows) : *this;
+  }
+  model_size& frozen_vector(std::int64_t features) {
+    increase(copied_bytes, detail::product(round_up<std::int64_t>(features, granule), std::int64_t(4)));
     return *this;
   }
   /// Adds a copy of a weight beside it, in another element.

@@ -17,6 +17,8 @@
 #include <tessera/kernels/embedding.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/panel_matrix.hpp>
+#include <tessera/tensor/row_quantised_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
 
 // Statements that move whole tokens: rows of a table to tokens and back, chosen tokens to a smaller
 // activation and back. Every result has one writer and a fixed order of sums. Indices are held by reference
@@ -42,6 +44,8 @@ template <class T, class Value, class Block> struct row_gathering_body {
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
+  operand scale = {};      // of rows in 8 bits
+  bool has_scale = false;  // then it does not accumulate
 
   panels_to<T> const& destination() const { return y; }
   range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
@@ -54,11 +58,17 @@ template <class T, class Value, class Block> struct row_gathering_body {
     kernels::embedding<simd::native, T, Block>::gather(
         t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
         accumulates, panel, y.features, l.first, l.last);
+    if constexpr (sizeof(Value) == 1)
+      if (has_scale)
+        kernels::scale_tokens(t.address<float const>(scale), ids + t.index * panel_tokens,
+                              tokens_of(t.index, y.tokens), panel, features_of(t));
   }
   void describe(tile const& t, task_description& d) const {
-    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
-      read_once(d,
-                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i) {
+      const std::int64_t id = ids[t.index * panel_tokens + i];
+      read_once(d, table_row<Value, Block>(table, block_cols, columns_of(t), id));
+      if (has_scale) read_once(d, elements_of<float>(scale, 0, id, 1));
+    }
     if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
@@ -168,9 +178,15 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
   block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
   bool accumulates;
+  feature_vector<float> const* scale = nullptr;  // of the rows, or none
 
   /// Throws shape_error.
-  void check() const { require_table(operation, *table, *y, ids); }
+  void check() const {
+    require_table(operation, *table, *y, ids);
+    if (scale && scale->size() != table->rows())
+      throw shape_error(message("[", operation, "] there are ", scale->size(), " scales of ", table->rows(),
+                                " rows of the table"));
+  }
 
   void lower(plan& p) const {
     check();
@@ -179,7 +195,9 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     s.most_parts = table->pattern().block_cols();
     const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
     const operand from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates});
+    row_gathering_body<T, Value, Block> body{to, from, ids.data(), s.most_parts, accumulates};
+    if (scale) body.scale = s.reads(all_of(*scale)), body.has_scale = true;
+    p.add(s, body);
   }
 };
 
@@ -252,6 +270,16 @@ template <element T, element Value, class Block>
 auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
                  std::span<std::int32_t const> ids) {
   const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
+}
+
+/// The same of a table in 8 bits, whose rows have scales.
+template <element T, element E, class Block>
+auto gather_rows(panel_matrix<T>& y, row_quantised_matrix<E, Block> const& table,
+                 std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, E, Block> statement{"gather_rows", &y,    &table.values,
+                                                   ids,           false, &table.scale};
   statement.check();
   return statement;
 }

@@ -20,10 +20,11 @@
 #include <tessera/simd/int8.hpp>
 #include <tessera/statements/run.hpp>
 #include <tessera/tensor/block_sparse_matrix.hpp>
+#include <tessera/tensor/row_quantised_matrix.hpp>
 
-// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
-// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
-// dense = w.scale * w.values)` brings W back.
+// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values, w ≈ scale * values, or
+// one for each row. A scale is a number or a feature_vector in expressions: `run(ctx, y = w.scale * (w.values
+// * x) + b)` multiplies W·x, `run(ctx, dense = w.scale * w.values)` brings a W of one scale back.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
