@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -131,6 +134,49 @@ TEST_CASE("freeze: a model for inference writes and guesses the same, in a fract
   CHECK(again.code == 2);
   CHECK(contains(again, "exists already"));
   CHECK(shell(FREEZE " --out x").code == 2);
+}
+
+TEST_CASE("freeze: weights in 8 bits are a fraction of the bytes, and what they lose is told") {
+  const workplace here;
+  REQUIRE(shell(here.pretrain("a", "--only sparse --hidden 64")).code == 0);
+  const std::string freeze = FREEZE " --checkpoint " + here.in("runs/a") + " ";
+  const outcome frozen = shell(freeze + "--to int8 --out " + here.in("int8"));
+  INFO(frozen.output);
+  CHECK(frozen.code == 0);
+  CHECK(contains(frozen, " in int8: nats per character, of "));
+  double before = 0, after = 0;
+  const std::size_t at = frozen.output.find("loss ");
+  REQUIRE(at != std::string::npos);
+  REQUIRE(std::sscanf(frozen.output.c_str() + at, "loss %lf before, %lf in int8", &before, &after) == 2);
+  CHECK(std::abs(after - before) < 0.01 * before);
+  CHECK(shell(freeze + "--out " + here.in("float")).code == 0);
+  const auto bytes = [&](std::string const& name) {
+    return double(fs::file_size(here.in(name) + "/tensors.safetensors"));
+  };
+  CHECK(bytes("int8") < 0.5 * bytes("float"));
+  const outcome text = shell(GENERATE " --prompt 'of 12' --stats --checkpoint " + here.in("int8"));
+  CHECK(text.code == 0);
+  CHECK(contains(text, "of 12"));
+  CHECK(contains(text, "ms a pass"));
+
+  const auto refused = [&](std::string const& command, std::string const& part) {
+    const outcome result = shell(command);
+    CHECK(result.code != 0);
+    CHECK(contains(result, part));
+    CHECK_FALSE(fs::exists(here.in("x")));
+  };
+  refused(freeze + "--to int4 --out " + here.in("x"), "[--to] 'int4' is not one of none|bfloat16");
+  refused(freeze + "--to int8 --format hf --out " + here.in("x"),
+          "[--to] int8: --format hf has no such weights");
+  refused(freeze + "--to int8 --density 0.1 --out " + here.in("x"), "[--to] and --density are two commands");
+  const std::string why = "was frozen in int8 to be used";
+  refused(FREEZE " --checkpoint " + here.in("int8") + " --out " + here.in("x"), why);
+  refused(
+      FINETUNE " --checkpoint " + here.in("int8") + " --text " + here.in("text") + " --out " + here.in("x"),
+      why);
+  std::string tensors = contents(here.in("int8") + "/tensors.safetensors");
+  put(here.in("int8") + "/tensors.safetensors", tensors.substr(0, tensors.size() / 2));
+  refused(GENERATE " --checkpoint " + here.in("int8"), "is cut off here: the file ends");
 }
 
 TEST_CASE("freeze: a folder of Hugging Face has weights, shape and tokenizer, and mistakes are named") {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // A module of models, compiled once for each element, MODEL_PRECISION, and size of blocks, MODEL_BLOCK; with
-// MODEL_LORA or MODEL_ADAPTER, of models whose weights are frozen and can have adapters; with MODEL_LLAMA, of
-// LLaMAs in place of the others.
+// MODEL_LORA or MODEL_ADAPTER, of models whose weights are frozen and can have adapters; with MODEL_FROZEN,
+// of models whose weights alone have that element, and which are used; with MODEL_LLAMA, of LLaMAs in place
+// of the others.
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <tessera/compiled.hpp>
 #include <tessera/eval/engines.hpp>
 #include <tessera/nn/adapter.hpp>
+#include <tessera/nn/frozen_linear.hpp>
 #include <tessera/nn/lora_transformer.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/train/any_model.hpp>
@@ -30,7 +32,11 @@ using namespace tessera;  // bfloat16, float16, int8
 using float8 = float8_e4m3;
 using element = MODEL_PRECISION;
 using block = block_shape<MODEL_BLOCK>;
+#ifdef MODEL_FROZEN
+using linear = nn::frozen_linear<float, element, block>;
+#else
 using linear = linear_of<element, block>::type;
+#endif
 using value = linear::value_type;
 #if defined(MODEL_LORA)
 using networks = transformers<nn::lora<value, block, linear>>;
@@ -42,7 +48,8 @@ using networks =
 constexpr bool has_lstm = false;
 #else
 using networks = transformers<linear>;
-constexpr bool has_lstm = std::is_same_v<element, float>;  // check() refuses others: they would take long
+constexpr bool has_lstm =
+    std::is_same_v<linear, nn::linear<float, block>>;  // check() refuses others: they would take long
 #endif
 using lstm = nn::recurrent_model<value, block>;
 

@@ -20,6 +20,7 @@
 #include "hugging_face_folder.hpp"
 #include "prune_trained.hpp"
 #include "reader_settings.hpp"
+#include "round_trained.hpp"
 #include "trained_model.hpp"
 
 namespace pretrain { namespace {
@@ -98,12 +99,17 @@ int command(string_list const& arguments) {
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const std::string from = find_checkpoint(s.checkpoint);
   trained_model trained = read_trained(from, ctx, s.weights, s.adapters);
-  const bool dense = s.format == "hf";
-  require_room(s.out, weight_bytes(trained, dense), "the weights need");
+  const bool dense = s.format == "hf", rounds = s.to != "none";
+  if (rounds) require_roundable(s, trained);
+  require_room(s.out,
+               rounds ? double(size_of(rounded(s, trained)).weight_bytes()) : weight_bytes(trained, dense),
+               "the weights need");
+  require_not_frozen(trained, from);
   if (s.density < 1 && !trained.classes.empty())
     refuse("--density", from + " is a classifier; prune the model that it was made of");
   merge_if_asked(s, trained, from);
   if (s.density < 1) prune_trained(s, trained, from);
+  if (rounds) round_trained(s, trained, from);
   if (s.format == "peft") {
     train::save_peft(s.out, trained.network.network->layer(), trained.adapters->settings, "");
   } else if (dense) {
@@ -112,6 +118,7 @@ int command(string_list const& arguments) {
     trained.record.history = {};  // only a training goes on with it
     tessera::io::json kept = to_json(trained.origin);
     kept["record"] = to_json(trained.record);
+    if (rounds) kept["frozen"] = s.to;
     if (trained.adapters) kept["adapters"] = to_json(*trained.adapters);
     if (!trained.form.empty()) kept["template"] = trained.form;
     if (!trained.classes.empty())

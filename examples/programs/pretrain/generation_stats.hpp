@@ -18,7 +18,8 @@ namespace pretrain {
 
 /// Bytes of weights, with their indices, that a model reads for one token, or for several of a pass.
 inline double bytes_of_a_pass(trained_model const& of) {
-  const bool in_8_bits = of.made_of.precision == "float8" || of.made_of.precision == "int8";
+  const bool in_8_bits =
+      of.made_of.method != "frozen" && (of.made_of.precision == "float8" || of.made_of.precision == "int8");
   const train::trainable_layer layer = of.network.network->layer();
   nn::parameter_list const all = layer;
   double bytes = 0;

@@ -45,7 +45,8 @@ struct model_description {
   int segments = 0;  ///< of layers that keep their input alone; 0: all is kept
   std::uint64_t seed = 1;
   /// "full", "prompt": as pretrain has it. "lora", "adapter": its weights are frozen, and can have adapters,
-  /// of nn::lora or nn::adapter.
+  /// of nn::lora or nn::adapter. "frozen": weights of `precision` are multiplied by floats, see
+  /// nn::frozen_linear.
   std::string method = "full";
 };
 
@@ -83,6 +84,11 @@ struct model {
     from.load(layer);
     if (train::has_array(from, "to_average", layer)) train::load_array(from, "average", layer);
     layer.refresh(0);
+    print_notes(from);
+  }
+  /// The same, but the weights stay in the file, which must outlive the model: see checkpoint::map.
+  void map(train::checkpoint const& from) const {
+    from.map(network->layer());
     print_notes(from);
   }
   void print_notes(train::checkpoint const& from) const {

@@ -10,7 +10,8 @@
 // The networks of one element and block are a module beside the program, models/float_16x16.so, which is
 // compiled and loaded when a command needs it: compiled_model.cpp is its source, load_model.cpp loads it.
 // LLaMAs, and models whose layers can have adapters, have modules of their own: llama_float_16x16.so,
-// lora_float_16x16.so, adapter_llama_float_16x16.so.
+// lora_float_16x16.so, adapter_llama_float_16x16.so; so have models whose weights are frozen in fewer bits:
+// frozen_int8_16x16.so.
 
 namespace pretrain {
 

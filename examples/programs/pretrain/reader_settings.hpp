@@ -83,7 +83,7 @@ inline option_table<filling_settings> const& filling_table() {
 
 /// All that the program that freezes a model can be told.
 struct freezing_settings {
-  std::string checkpoint, weights = "last", format = "tessera", adapters, merge = "none", out;
+  std::string checkpoint, weights = "last", format = "tessera", adapters, merge = "none", to = "none", out;
   double density = 1;
   std::string by = "magnitude";
   int block = 0, calibration = 16384, threads = 0;
@@ -107,6 +107,9 @@ inline option_table<freezing_settings> const& freezing_table() {
          "add the adapters of a fine-tuned model to its weights, and drop them: to the blocks that are "
          "stored, "
          "or to all, so that a sparse matrix becomes dense; a dense one has all stored"},
+        {"to", &s::to, "none|bfloat16|float16|float8|int8",
+         "keep the weights and the token table in this element, those of 8 bits with a scale for each row; "
+         "prints the loss before and after. The folder is mapped, so that programs start at once"},
         {"density", &s::density, "(0, 1]",
          "prune each weight first, to this share of all blocks of its matrix; prints the loss before and "
          "after, and writes "
@@ -280,9 +283,11 @@ inline freezing_settings new_freezing_settings(string_list const& arguments) {
   assign(freezing_table(), s, given);
   if (s.help) return s;
   require_checkpoint(s.checkpoint);
-  for (const char* name : {"by", "block", "text", "calibration"})
+  for (const char* name : {"by", "block", "calibration"})
     if (s.density == 1 && is_said(given, name))
       refuse("--" + std::string(name), "has no meaning without --density below 1, which prunes");
+  if (s.density == 1 && s.to == "none" && is_said(given, "text"))
+    refuse("--text", "has no meaning without --density below 1, or --to");
   if (s.by != "wanda" && is_said(given, "calibration"))
     refuse("--calibration", "has no meaning with --by " + s.by + "; say --by wanda");
   require_said("out", s.out, "the folder to write");

@@ -44,8 +44,9 @@ struct trained_model {
   run_record record;
   model_description made_of;
   std::optional<adapter_description> adapters;
-  std::string form;                  // of the instructions that it was tuned on: --template
-  std::vector<std::string> classes;  // of texts, which it tells apart; else none
+  std::string form;                         // of the instructions that it was tuned on: --template
+  std::vector<std::string> classes;         // of texts, which it tells apart; else none
+  std::unique_ptr<train::checkpoint> file;  // from which the model of freeze --to borrows its weights
   model network;
 };
 
@@ -72,16 +73,22 @@ inline model_description description_of(run_origin const& origin, std::string co
 inline trained_model read_trained(std::string const& named, tessera::context& ctx,
                                   std::string const& weights = "last", std::string const& adapters = "") {
   const std::string folder = find_checkpoint(named);
-  const train::checkpoint from(folder);
+  train::checkpoint from(folder);
   const auto program = program_of(from, folder);
   trained_model read{
-      read_origin(program, folder), read_record(program.at("record")), {}, {}, {}, {}, {nullptr, ctx}};
+      read_origin(program, folder), read_record(program.at("record")), {}, {}, {}, {}, {}, {nullptr, ctx}};
   if (program.contains("template")) read.form = program.at("template").as_string();
   read.made_of = description_of(read.origin, read.record.variant, folder);
   if (program.contains("adapters")) read.adapters = read_adapters(program.at("adapters"));
   if (read.adapters && !adapters.empty())
     refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
   read.made_of.method = read.adapters ? read.adapters->method : adapters.empty() ? "full" : "lora";
+  if (program.contains("frozen")) {
+    if (!adapters.empty()) refuse("--adapters", folder + " was frozen in fewer bits, and takes none");
+    if (weights == "average") refuse("--weights", "average: " + folder + " has none");
+    read.made_of.method = "frozen";
+    read.made_of.precision = program.at("frozen").as_string();
+  }
   if (program.contains("classes")) {
     const auto names = program.at("classes");
     for (std::size_t i = 0; i < names.size(); ++i) read.classes.push_back(names.at(i).as_string());
@@ -94,6 +101,12 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     read.network.context = std::size_t(room_beside(read.network.prompt, read.origin.asked));
   } else if (read.adapters) {
     add_adapters(read.made_of, *read.network.network, *read.adapters);
+  }
+  if (read.made_of.method == "frozen") {
+    read.file = std::make_unique<train::checkpoint>(std::move(from));
+    read.network.map(*read.file);
+    std::fprintf(stderr, "%s\n", tessera::io::printable(folder).c_str());
+    return read;
   }
   read.network.load(from);
   const bool always = read.origin.asked.optimizer == "schedule-free";  // loaded
@@ -113,8 +126,16 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   return read;
 }
 
-/// Throws option_error for a model with classes or adapters, which finetune made.
+/// Throws option_error for a model of freeze --to.
+inline void require_not_frozen(trained_model const& read, std::string const& folder) {
+  if (read.made_of.method == "frozen")
+    refuse("--checkpoint", folder + " was frozen in " + read.made_of.precision +
+                               " to be used; take the checkpoint that it was made of");
+}
+
+/// Throws option_error for a model with classes or adapters, which finetune made, or of freeze --to.
 inline void require_pretrained(trained_model const& read, std::string const& folder) {
+  require_not_frozen(read, folder);
   if (!read.classes.empty() || read.adapters)
     refuse("--checkpoint", folder + (read.adapters ? " has adapters" : " is a classifier") +
                                ", made by finetune; this program takes what pretrain made");
