@@ -105,11 +105,31 @@ TEST_CASE("safetensors: a dtype stands for each element and integer") {
   CHECK(dtype_bytes("F31") == 0);
 }
 
+TEST_CASE("safetensors: tensors of a multiple of 64 bytes begin at one, and all are aligned to their numbers") {
+  const scratch_folder folder;
+  const std::vector<double> wide(24);
+  const std::vector<std::int8_t> narrow(128);
+  write_safetensors(folder / "a", std::vector{make_safetensor("odd", {3}, std::span(wide).first(3)),
+                                              make_safetensor("bytes", {128}, std::span(narrow)),
+                                              make_safetensor("some", {5}, std::span(narrow).first(5)),
+                                              make_safetensor("wide", {24}, std::span(wide))});
+  const safetensors_file file(folder / "a");
+  const std::string all = read_file(folder / "a");
+  const auto begin_of = [&](char const* name) {
+    return std::size_t(file.at(name).bytes.data() - file.at("wide").bytes.data());
+  };
+  CHECK(begin_of("bytes") == 192);
+  CHECK(begin_of("odd") == 320);
+  CHECK(begin_of("some") == 344);
+  CHECK((all.size() - 349) % 64 == 0);
+  CHECK(reinterpret_cast<std::uintptr_t>(file.at("wide").bytes.data()) % 64 == 0);
+}
+
 TEST_CASE("safetensors: a tensor that does not fit what is wanted is an error with its place") {
   const scratch_folder folder;
   write_safetensors(folder / "a", std::vector{make_safetensor("w", {2, 3}, std::span(weights))});
   const safetensors_file file(folder / "a");
-  const std::string place = "[read " + folder / "a" + "] byte 72: ";
+  const std::string place = "[read " + folder / "a" + "] byte 128: ";
   std::vector<float> w(6);
   std::vector<double> d(6);
   CHECK(error_of<io_error>([&] { file.read_into("w", {3, 2}, std::span(w)); }) ==

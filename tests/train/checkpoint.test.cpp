@@ -320,8 +320,8 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
     return refusal(folder);
   };
   CHECK(contains(with("\"tessera.checkpoint\"", "\"other\""), "should be \"tessera.checkpoint\""));
-  CHECK(contains(with("\"version\": 5", "\"version\": 2"),
-                 "is 2, but " + folder + "/tensors.safetensors is of version 5"));
+  CHECK(contains(with("\"version\": 6", "\"version\": 2"),
+                 "is 2, but " + folder + "/tensors.safetensors is of version 6"));
   CHECK(contains(with("\"version\"", "\"edition\""), "has no member \"version\""));
   CHECK(contains(with("\"architecture\"", "\"building\""), "has no member \"architecture\""));
   put_state(folder, bytes);
@@ -330,8 +330,8 @@ TEST_CASE("checkpoint: foreign and future files and halves of two checkpoints ar
     e.load(folder);
     return e;
   }());
-  put_metadata(folder, io::checksums::in_metadata, [](auto& metadata) { metadata["tessera.version"] = "6"; });
-  CHECK(contains(refusal(folder), "of version 6, but versions 1 to 5 can be read"));
+  put_metadata(folder, io::checksums::in_metadata, [](auto& metadata) { metadata["tessera.version"] = "7"; });
+  CHECK(contains(refusal(folder), "of version 7, but versions 1 to 6 can be read"));
 
   everything(1).save(folder);
   for (std::string const& text : {changed("42", "43"), changed("{", "?"), std::string()}) {

@@ -86,7 +86,7 @@ struct model {
     layer.refresh(0);
     print_notes(from);
   }
-  /// The same, but the weights stay in the file, which must outlive the model: see checkpoint::map.
+  /// As load, but the weights stay in the file, which must outlive the model: see checkpoint::map.
   void map(train::checkpoint const& from) const {
     from.map(network->layer());
     print_notes(from);

@@ -60,7 +60,7 @@ inline void round_trained(freezing_settings const& s, trained_model& trained, st
                   : make_classifier(what, nullptr, static_cast<int>(trained.classes.size()));
   nn::freeze(trained.network.network->layer(), made->layer());
   trained.made_of = what;
-  if (!trained.classes.empty()) {  // whose texts are not those of the run
+  if (!trained.classes.empty()) {  // the text of the run is not theirs
     trained.network.network = std::move(made);
     return;
   }

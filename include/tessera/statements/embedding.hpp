@@ -274,7 +274,7 @@ auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& ta
   return statement;
 }
 
-/// The same of a table in 8 bits, whose rows have scales.
+/// Of a table in 8 bits, whose rows have scales.
 template <element T, element E, class Block>
 auto gather_rows(panel_matrix<T>& y, row_quantised_matrix<E, Block> const& table,
                  std::span<std::int32_t const> ids) {

@@ -69,9 +69,8 @@ class checkpoint {
   /// Reads the parameters and their patterns.
   void load(mutable_any_layer const& model) const;
 
-  /// The same, but matrices borrow their values from the file, which is read as they are used, where it is of
-  /// save_weights and they begin and end at multiples of 64 bytes: those of blocks of at least so many always
-  /// do. Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model,
+  /// As load, but of a file of save_weights matrices borrow their values, which are read as they are used, if
+  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model,
   /// and nobody may change the file meanwhile. Changes to the model leave the file as it is.
   void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
   void map(mutable_any_layer const& model) const&& = delete;

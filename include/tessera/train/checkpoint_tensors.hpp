@@ -93,9 +93,8 @@ TESSERA_COLD inline void copy_rows(any_tensor const& matrix, std::size_t bytes, 
 /// Tensors that will be written to a file.
 class outgoing_tensors {
  public:
-  /// packed   for use: numbers of blocks take 16 bits where they fit, and dense matrices stand as blocks, as
-  /// in
-  ///          memory, so that they can be borrowed from the file
+  /// packed   for use: numbers of blocks take 16 bits where they fit, and dense matrices stand as blocks, so
+  ///          that a model can borrow them from the file
   explicit outgoing_tensors(bool packed) : packed_(packed) {}
 
   void add(std::string name, any_tensor const& tensor) {
