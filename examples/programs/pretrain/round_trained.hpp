@@ -45,7 +45,8 @@ inline std::optional<token_text> text_if_any(freezing_settings const& s, trained
     return text_of_run(s.text, trained.origin, folder);
   } catch (tessera::error const& why) {
     if (!s.text.empty()) throw;
-    std::fprintf(stderr, "note: no loss is measured: %s\n", tessera::io::printable(why.what()).c_str());
+    std::fprintf(stderr, "note: no loss is measured: %s; --text says where it is now\n",
+                 tessera::io::printable(why.what()).c_str());
     return std::nullopt;
   }
 }

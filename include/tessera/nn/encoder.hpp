@@ -218,7 +218,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     head = masked_token_head<T, Op>(config);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
-    initialise_transformer(*this, config, seed, distribution::truncated_normal);
+    if (!body::table::is_frozen) initialise_transformer(*this, config, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {

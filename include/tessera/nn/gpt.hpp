@@ -60,8 +60,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
   gpt() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
+  /// Random patterns and initial values; of frozen layers none, see frozen_linear. Throws option_error, before
+  /// anything is allocated, if the configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = table(config.vocabulary, config.embedding_features());
@@ -76,7 +76,7 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = detail::norm_of<norm>(config);
     if (has_output()) output = table(config.vocabulary, config.embedding_features());
-    initialise_transformer(*this, config, seed);
+    if (!table::is_frozen) initialise_transformer(*this, config, seed);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
