@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Training: tessera::compiled has it once for all types.
+// Training, and layers without blocks: tessera::compiled has them once for all types.
 
 #define TESSERA_INSTANCE extern
 #define TESSERA_INSTANCE_ONCE

@@ -53,15 +53,29 @@
   TESSERA_INSTANCE template struct train::detail::functions_of_layer<__VA_ARGS__>;                          \
   TESSERA_INSTANCE template struct train::detail::training_functions_of<__VA_ARGS__>;
 
-// A GPT and a BERT whose weights are layers LINEAR.
-#define TESSERA_TRANSFORMER_INSTANCES(T, B, LINEAR)                                          \
-  TESSERA_INSTANCE template struct nn::stack<T, nn::transformer_block_of<nn::LINEAR<T, B>>>; \
-  TESSERA_INSTANCE template struct nn::stack<                                                \
-      T, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>;                  \
-  TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::transformer_block_of<nn::LINEAR<T, B>>>)          \
-  TESSERA_MODEL_INSTANCE(nn::encoder<T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>)
+// A layer of `prepare` and `value`, and its forward. INSTANCE: TESSERA_INSTANCE, or TESSERA_INSTANCE_ONCE
+#define TESSERA_LAYER_INSTANCE(INSTANCE, T, ...)                                          \
+  INSTANCE template struct __VA_ARGS__;                                                   \
+  INSTANCE template void nn::forward_by_value(__VA_ARGS__ const&, panel_matrix<T> const&, \
+                                              nn::destination<T>, __VA_ARGS__::saved&, nn::pass<T> const&);
 
-// A GPT and a BERT of plain linear layers, and their layers.
+// A GPT, a BERT and a classifier whose weights are layers LINEAR, and the parts of their blocks.
+#define TESSERA_TRANSFORMER_INSTANCES(T, B, LINEAR)                                                  \
+  TESSERA_LAYER_INSTANCE(TESSERA_INSTANCE, T, nn::mlp<T, B, ops::gelu_polynomial, nn::LINEAR<T, B>>) \
+  TESSERA_LAYER_INSTANCE(TESSERA_INSTANCE, T,                                                        \
+                         nn::multi_head_attention<T, B, kernels::plain_scores, nn::LINEAR<T, B>>)    \
+  TESSERA_INSTANCE template struct nn::stack<T, nn::transformer_block_of<nn::LINEAR<T, B>>>;         \
+  TESSERA_INSTANCE template struct nn::stack<                                                        \
+      T, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>;                          \
+  TESSERA_INSTANCE template struct nn::encoder_body<                                                 \
+      T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>;                       \
+  TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::transformer_block_of<nn::LINEAR<T, B>>>)                  \
+  TESSERA_MODEL_INSTANCE(                                                                            \
+      nn::encoder<T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>)           \
+  TESSERA_MODEL_INSTANCE(                                                                            \
+      nn::sequence_classifier<T, B, nn::transformer_block_of<nn::LINEAR<T, B>, nn::norm_order::post>>)
+
+// These models of plain linear layers, and their layers.
 #define TESSERA_NARROW_INSTANCES(T, B)                                                \
   TESSERA_INSTANCE template struct nn::linear<T, B>;                                  \
   TESSERA_INSTANCE template struct nn::transformer_block<T, B>;                       \
@@ -73,18 +87,22 @@
   TESSERA_INSTANCE template struct nn::stack<T, nn::gated_block_of<nn::LINEAR<T, B>>>; \
   TESSERA_MODEL_INSTANCE(nn::gpt<T, B, nn::gated_block_of<nn::LINEAR<T, B>>>)
 
-// And other models.
-#define TESSERA_WIDE_INSTANCES(T, B)                    \
-  TESSERA_NARROW_INSTANCES(T, B)                        \
-  TESSERA_MODEL_INSTANCE(nn::sequence_classifier<T, B>) \
+// And recurrent ones.
+#define TESSERA_WIDE_INSTANCES(T, B)               \
+  TESSERA_NARROW_INSTANCES(T, B)                   \
+  TESSERA_INSTANCE template struct nn::lstm<T, B>; \
   TESSERA_MODEL_INSTANCE(nn::recurrent_model<T, B>)
 
 #define TESSERA_INSTANCES_float(B) TESSERA_WIDE_INSTANCES(float, B)
 #define TESSERA_INSTANCES_double(B) TESSERA_WIDE_INSTANCES(double, B)
 #define TESSERA_INSTANCES_bfloat16(B) TESSERA_NARROW_INSTANCES(bfloat16, B)
 #define TESSERA_INSTANCES_float16(B) TESSERA_NARROW_INSTANCES(float16, B)
-#define TESSERA_INSTANCES_float8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, float8_linear)
-#define TESSERA_INSTANCES_int8(B) TESSERA_TRANSFORMER_INSTANCES(float, B, int8_linear)
+#define TESSERA_INSTANCES_float8(B)                                                          \
+  TESSERA_INSTANCE template struct nn::quantised_linear<float, B, float8_e4m3, float8_e5m2>; \
+  TESSERA_TRANSFORMER_INSTANCES(float, B, float8_linear)
+#define TESSERA_INSTANCES_int8(B)                                              \
+  TESSERA_INSTANCE template struct nn::quantised_linear<float, B, int8, void>; \
+  TESSERA_TRANSFORMER_INSTANCES(float, B, int8_linear)
 #define TESSERA_INSTANCES_llama_float(B) TESSERA_LLAMA_INSTANCES(float, B, linear)
 #define TESSERA_INSTANCES_llama_double(B) TESSERA_LLAMA_INSTANCES(double, B, linear)
 #define TESSERA_INSTANCES_llama_bfloat16(B) TESSERA_LLAMA_INSTANCES(bfloat16, B, linear)
@@ -93,6 +111,11 @@
 #define TESSERA_INSTANCES_llama_int8(B) TESSERA_LLAMA_INSTANCES(float, B, int8_linear)
 #define TESSERA_INSTANCES_OF(PRECISION, ROWS) TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS)
 #define TESSERA_INSTANCES_OF_EXPANDED(PRECISION, ROWS) TESSERA_INSTANCES_##PRECISION(block_shape<ROWS>)
+
+// Layers without blocks, of wide elements: few programs have layers of other elements by themselves.
+#define TESSERA_ELEMENT_INSTANCES(T)                                  \
+  TESSERA_LAYER_INSTANCE(TESSERA_INSTANCE_ONCE, T, nn::layer_norm<T>) \
+  TESSERA_INSTANCE_ONCE template struct nn::cross_entropy<T>;
 
 // The training of any model.
 #define TESSERA_TRAINING_INSTANCE(...)                                                                    \
@@ -116,6 +139,9 @@ namespace tessera { inline namespace TESSERA_ISA {
 
 TESSERA_INSTANCE_TYPES(TESSERA_INSTANCES_OF)
 
+TESSERA_ELEMENT_INSTANCES(float)
+TESSERA_ELEMENT_INSTANCES(double)
+
 TESSERA_TRAINING_INSTANCE(train::adamw, train::evolving_pattern)
 TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
 
@@ -125,6 +151,7 @@ TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
 #undef TESSERA_INSTANCE_ONCE
 #undef TESSERA_INSTANCE_TYPES
 #undef TESSERA_MODEL_INSTANCE
+#undef TESSERA_LAYER_INSTANCE
 #undef TESSERA_TRANSFORMER_INSTANCES
 #undef TESSERA_LLAMA_INSTANCES
 #undef TESSERA_NARROW_INSTANCES
@@ -143,4 +170,5 @@ TESSERA_TRAINING_INSTANCE(train::sgd, train::evolving_pattern)
 #undef TESSERA_INSTANCES_llama_int8
 #undef TESSERA_INSTANCES_OF
 #undef TESSERA_INSTANCES_OF_EXPANDED
+#undef TESSERA_ELEMENT_INSTANCES
 #undef TESSERA_TRAINING_INSTANCE
