@@ -105,7 +105,8 @@ TEST_CASE("safetensors: a dtype stands for each element and integer") {
   CHECK(dtype_bytes("F31") == 0);
 }
 
-TEST_CASE("safetensors: tensors of a multiple of 64 bytes begin at one, and all are aligned to their numbers") {
+TEST_CASE(
+    "safetensors: tensors of a multiple of 64 bytes begin at one, and all are aligned to their numbers") {
   const scratch_folder folder;
   const std::vector<double> wide(24);
   const std::vector<std::int8_t> narrow(128);
