@@ -18,6 +18,7 @@
 #include <tessera/exec/index_ranges.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/phase.hpp>
+#include <tessera/exec/sole_user.hpp>
 #include <tessera/exec/thread_pool.hpp>
 #include <tessera/expr/node.hpp>
 #include <tessera/expr/product.hpp>
