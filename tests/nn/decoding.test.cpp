@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -315,6 +316,43 @@ TEST_CASE("decoding: what does not fit is refused, and the sequences stay as the
   CHECK_THROWS_AS(running.end(other), shape_error);
   const auto after = running.next({&slot, 1}, std::span(ids).subspan(20, 1));
   CHECK(difference(after, logits_after(ctx, model, std::span(ids).first(21))) < 1e-6);
+}
+
+/// Bytes of a decoding beside its cache after a prompt of 128 tokens.
+std::size_t bytes_beside_cache(int layers) {
+  auto config = small();
+  config.layers = layers;
+  config.positions = nn::position_coding::rotary;
+  const auto model = some_model<gpt<float>>(config);
+  context ctx(1);
+  const std::size_t before = tensor_memory::live();
+  nn::decoding<gpt<float>> running(model, ctx);
+  const auto ids = some_ids(128, vocabulary, 1);
+  static_cast<void>(running.prefill(running.begin(), ids));
+  return tensor_memory::live() - before - running.cache_bytes();
+}
+
+TEST_CASE("decoding: a prompt takes the memory of one layer's values, however many layers there are") {
+  const std::size_t of_three = bytes_beside_cache(3);
+  CHECK(of_three > 128 * 24 * sizeof(float));
+  CHECK(bytes_beside_cache(6) == of_three);
+}
+
+TEST_CASE("decoding: after a pass with a cache there is no backward") {
+  const auto model = some_model<gpt<float>>(small());
+  context ctx(1);
+  nn::token_cache<float> cache(1, 20);
+  const std::int32_t slot = 0, last = 9;
+  cache.begin_pass({&slot, 1}, true);
+  gpt<float>::saved saved;
+  nn::workspace<float> room;
+  const auto layout = sequences::of_equal_length(1, 10);
+  nn::pass<float> p{ctx, layout, room, nn::purpose::evaluation};
+  p.cache = &cache;
+  panel_matrix<float> logits, dy(24, 10), dx(24, 10);
+  model.predict(some_ids(10, vocabulary, 1), {&last, 1}, logits, saved, p);
+  gpt<float>::gradients gradients;
+  CHECK_THROWS_AS(model.blocks.backward(dy, saved.blocks, dy, dx, gradients.blocks, p), error);
 }
 
 }  // namespace decoding_test
