@@ -355,4 +355,47 @@ TEST_CASE("decoding: after a pass with a cache there is no backward") {
   CHECK_THROWS_AS(model.blocks.backward(dy, saved.blocks, dy, dx, gradients.blocks, p), error);
 }
 
+TEST_CASE("decoding: a cache of another model is refused") {
+  auto config = small();
+  config.positions = nn::position_coding::rotary;
+  const auto refusal = [&](nn::transformer_config const& other) {
+    context ctx(1);
+    nn::token_cache<float> cache(1, 150);
+    nn::workspace<float> room;
+    const std::int32_t slot = 0, last = 0, id = 1;
+    sequences layout = sequences::of_equal_length(1, 1);
+    const auto show = [&](gpt<float> const& m, std::int64_t start) {
+      layout.start_at(std::span(&start, 1));
+      cache.begin_pass({&slot, 1}, start == 0);
+      gpt<float>::saved saved;
+      panel_matrix<float> logits;
+      nn::pass<float> p{ctx, layout, room, nn::purpose::evaluation};
+      p.cache = &cache;
+      m.predict({&id, 1}, {&last, 1}, logits, saved, p);
+    };
+    show(some_model<gpt<float>>(config), 0);
+    try {
+      show(some_model<gpt<float>>(other), 1);
+    } catch (shape_error const& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(config) == "");
+  auto other = config;
+  other.heads = 2;
+  CHECK(refusal(other) ==
+        "[token_cache] layer 0 has 2 heads of 12, but had 4 of 6 before: a cache is of one model");
+  other = config;
+  other.layers = 3;
+  CHECK(
+      refusal(other) ==
+      "[token_cache] 2 layers have keys of earlier tokens, but the model has more: a cache is of one model");
+  other = config;
+  other.window = 64;
+  CHECK(refusal(other) ==
+        "[token_cache] layer 0 sees 64 tokens, but there is room for 192 as it was before: a cache is of one "
+        "model");
+}
+
 }  // namespace decoding_test
