@@ -13,6 +13,7 @@
 #include <tessera/eval/step.hpp>
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/exec/amx_permission.hpp>
+#include <tessera/exec/available_memory.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/index_ranges.hpp>

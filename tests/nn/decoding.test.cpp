@@ -398,4 +398,24 @@ TEST_CASE("decoding: a cache of another model is refused") {
         "model");
 }
 
+TEST_CASE("decoding: a cache that the memory does not hold is refused before it is made, with the numbers") {
+  CHECK_NOTHROW(nn::detail::require_cache_memory(2, 1000, 6400, 2 * 16 * 6400));
+  CHECK_THROWS_WITH_AS(nn::detail::require_cache_memory(2, 1000, 6400, 2 * 16 * 6400 - 1),
+                       "[decoding] keys and values of 2 x 1000 tokens take 204800 bytes, but 204799 are "
+                       "available: 2 x 960 tokens fit",
+                       machine_error);
+  auto config = small();
+  config.positions = nn::position_coding::none;  // whose tables need no memory
+  config.context = 2'000'000'000;
+  const auto model = some_model<gpt<float>>(config);
+  context ctx(1);
+  const std::size_t before = tensor_memory::live();
+  CHECK_THROWS_AS(nn::decoding<gpt<float>>(model, ctx, {.sequences = 1000}), machine_error);  // 1.4 PB
+  CHECK(tensor_memory::live() == before);
+  CHECK_NOTHROW(nn::decoding<gpt<float>>(model, ctx, {.sequences = 1000, .tokens = 100}));
+  config.window = 100;
+  const auto narrow = some_model<gpt<float>>(config);
+  CHECK_NOTHROW(nn::decoding<gpt<float>>(narrow, ctx, {.sequences = 1000}));
+}
+
 }  // namespace decoding_test
