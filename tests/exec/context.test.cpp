@@ -137,7 +137,7 @@ TEST_CASE("context: a run begun in a body has scratch of its own") {
   }
 }
 
-/// What another thread, begun by a body of a run, is answered by `use`.
+/// The error that another thread, begun by a body of a run, gets from `use`.
 template <class Use> std::string answer_within(context& ctx, Use const& use) {
   std::string answer = "nothing";
   ctx.run(1, [&](int, std::byte*) {

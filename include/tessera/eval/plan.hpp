@@ -372,8 +372,7 @@ TESSERA_COLD TESSERA_BODY void plan::schedule() {
 TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
   schedule();
   ctx.run_phases(phases_, worker_bytes_, run_bytes_, [&](std::byte* shared) {
-    run_base_ = reinterpret_cast<std::uintptr_t>(shared);
-    return running_plan{*this};
+    return run_base_ = reinterpret_cast<std::uintptr_t>(shared), running_plan{*this};
   });
 }
 
