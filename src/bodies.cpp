@@ -13,11 +13,13 @@
 #include <tessera/eval/step.hpp>
 #include <tessera/eval/weight_order.hpp>
 #include <tessera/exec/amx_permission.hpp>
+#include <tessera/exec/available_memory.hpp>
 #include <tessera/exec/available_threads.hpp>
 #include <tessera/exec/context.hpp>
 #include <tessera/exec/index_ranges.hpp>
 #include <tessera/exec/machine.hpp>
 #include <tessera/exec/phase.hpp>
+#include <tessera/exec/sole_user.hpp>
 #include <tessera/exec/thread_pool.hpp>
 #include <tessera/expr/node.hpp>
 #include <tessera/expr/product.hpp>

@@ -137,6 +137,68 @@ TEST_CASE("context: a run begun in a body has scratch of its own") {
   }
 }
 
+/// The error that another thread, begun by a body of a run, gets from `use`.
+template <class Use> std::string answer_within(context& ctx, Use const& use) {
+  std::string answer = "nothing";
+  ctx.run(1, [&](int, std::byte*) {
+    std::thread([&] {
+      try {
+        use();
+      } catch (tessera::error const& refusal) {
+        answer = refusal.what();
+      }
+    }).join();
+  });
+  return answer;
+}
+
+TEST_CASE("context: a thread that uses it while another one runs is refused") {
+  const auto refusal = [](std::string const& operation) {
+    return "[" + operation +
+           "] the context is in use by another thread: a context is used by one thread at a time. Give each "
+           "thread one of its own, as context(1)";
+  };
+  thread_per_body users;
+  context one(1), pool(3, oversubscribe::allowed), own(users);
+  for (context* ctx : {&one, &pool, &own}) {
+    bool ran = false;
+    CHECK(answer_within(*ctx, [&] { ctx->run(1, [&](int, std::byte*) { ran = true; }); }) == refusal("run"));
+    CHECK(!ran);
+    CHECK(answer_within(*ctx, [&] { ctx->reserve_scratch(1 << 20); }) == refusal("reserve_scratch"));
+    CHECK(answer_within(*ctx, [&] { ctx->shared_scratch(1); }) == refusal("shared_scratch"));
+    // One behind the other they may, also a thread that worked in an earlier run.
+    std::thread([&] { check_runs(*ctx); }).join();
+    check_runs(*ctx);
+    CHECK(answer_within(*ctx, [&] { ctx->run(1, [](int, std::byte*) {}); }) == refusal("run"));
+  }
+}
+
+TEST_CASE("context: between the phases of a run it is in use, too") {
+  struct phases {
+    context& ctx;
+    std::string& answer;
+    int tasks(int phase) const {
+      if (phase == 1)
+        std::thread([&] {
+          try {
+            ctx.run(1, [](int, std::byte*) {});
+          } catch (tessera::error const& refusal) {
+            answer = refusal.what();
+          }
+        }).join();
+      return 1;
+    }
+    tessera::array_ref<exec::part_hook> hooks(int) const { return {}; }
+    void for_each_kind(int, tessera::function_ref<void(char const*)>) const {}
+    exec::task_description describe(int, int) const { return {}; }
+    void compute(int, int, std::byte*) const {}
+  };
+  context ctx(1);
+  std::string answer;
+  ctx.run_phases(2, 0, 0, [&](std::byte*) { return phases{ctx, answer}; });
+  CHECK(answer.starts_with("[run] the context is in use by another thread"));
+}
+
 TEST_CASE("context: denormals are zero inside bodies on any executor") {
   volatile float denormal = 1e-40f;
   const auto check = [&](context& ctx) {
@@ -222,12 +284,11 @@ TEST_CASE("context: scratch cannot be resized from inside a body") {
   ctx.reserve_scratch(100);
   ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(50); });
   CHECK_THROWS_AS(ctx.run(1, [&](int, std::byte*) { ctx.reserve_scratch(1 << 20); }), tessera::error);
-  CHECK_THROWS_WITH_AS(
-      ctx.run(1, [&](int, std::byte*) { ctx.shared_scratch(1); }),
-      "[shared_scratch] the context is in use, by a body of its own or by another thread: a context is used "
-      "by one thread at a time. Give the thread, or the body, a context of its own, or make this call before "
-      "run",
-      tessera::error);
+  CHECK_THROWS_WITH_AS(ctx.run(1, [&](int, std::byte*) { ctx.shared_scratch(1); }),
+                       "[shared_scratch] the context is in use by a body of its own: give the body a context "
+                       "of its own, or make "
+                       "this call before run",
+                       tessera::error);
   check_runs(ctx);
 }
 

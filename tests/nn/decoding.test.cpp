@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -315,6 +316,106 @@ TEST_CASE("decoding: what does not fit is refused, and the sequences stay as the
   CHECK_THROWS_AS(running.end(other), shape_error);
   const auto after = running.next({&slot, 1}, std::span(ids).subspan(20, 1));
   CHECK(difference(after, logits_after(ctx, model, std::span(ids).first(21))) < 1e-6);
+}
+
+/// Bytes of a decoding beside its cache after a prompt of 128 tokens.
+std::size_t bytes_beside_cache(int layers) {
+  auto config = small();
+  config.layers = layers;
+  config.positions = nn::position_coding::rotary;
+  const auto model = some_model<gpt<float>>(config);
+  context ctx(1);
+  const std::size_t before = tensor_memory::live();
+  nn::decoding<gpt<float>> running(model, ctx);
+  const auto ids = some_ids(128, vocabulary, 1);
+  static_cast<void>(running.prefill(running.begin(), ids));
+  return tensor_memory::live() - before - running.cache_bytes();
+}
+
+TEST_CASE("decoding: a prompt takes the memory of one layer's values, however many layers there are") {
+  const std::size_t of_three = bytes_beside_cache(3);
+  CHECK(of_three > 128 * 24 * sizeof(float));
+  CHECK(bytes_beside_cache(6) == of_three);
+}
+
+TEST_CASE("decoding: after a pass with a cache there is no backward") {
+  const auto model = some_model<gpt<float>>(small());
+  context ctx(1);
+  nn::token_cache<float> cache(1, 20);
+  const std::int32_t slot = 0, last = 9;
+  cache.begin_pass({&slot, 1}, true);
+  gpt<float>::saved saved;
+  nn::workspace<float> room;
+  const auto layout = sequences::of_equal_length(1, 10);
+  nn::pass<float> p{ctx, layout, room, nn::purpose::evaluation};
+  p.cache = &cache;
+  panel_matrix<float> logits, dy(24, 10), dx(24, 10);
+  model.predict(some_ids(10, vocabulary, 1), {&last, 1}, logits, saved, p);
+  gpt<float>::gradients gradients;
+  CHECK_THROWS_AS(model.blocks.backward(dy, saved.blocks, dy, dx, gradients.blocks, p), error);
+}
+
+TEST_CASE("decoding: a cache of another model is refused") {
+  auto config = small();
+  config.positions = nn::position_coding::rotary;
+  const auto refusal = [&](nn::transformer_config const& other) {
+    context ctx(1);
+    nn::token_cache<float> cache(1, 150);
+    nn::workspace<float> room;
+    const std::int32_t slot = 0, last = 0, id = 1;
+    sequences layout = sequences::of_equal_length(1, 1);
+    const auto show = [&](gpt<float> const& m, std::int64_t start) {
+      layout.start_at(std::span(&start, 1));
+      cache.begin_pass({&slot, 1}, start == 0);
+      gpt<float>::saved saved;
+      panel_matrix<float> logits;
+      nn::pass<float> p{ctx, layout, room, nn::purpose::evaluation};
+      p.cache = &cache;
+      m.predict({&id, 1}, {&last, 1}, logits, saved, p);
+    };
+    show(some_model<gpt<float>>(config), 0);
+    try {
+      show(some_model<gpt<float>>(other), 1);
+    } catch (shape_error const& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(config) == "");
+  auto other = config;
+  other.heads = 2;
+  CHECK(refusal(other) ==
+        "[token_cache] layer 0 has 2 heads of 12, but had 4 of 6 before: a cache is of one model");
+  other = config;
+  other.layers = 3;
+  CHECK(
+      refusal(other) ==
+      "[token_cache] 2 layers have keys of earlier tokens, but the model has more: a cache is of one model");
+  other = config;
+  other.window = 64;
+  CHECK(refusal(other) ==
+        "[token_cache] layer 0 sees 64 tokens, but there is room for 192 as it was before: a cache is of one "
+        "model");
+}
+
+TEST_CASE("decoding: a cache that the memory does not hold is refused before it is made, with the numbers") {
+  CHECK_NOTHROW(nn::detail::require_cache_memory(2, 1000, 6400, 2 * 16 * 6400));
+  CHECK_THROWS_WITH_AS(nn::detail::require_cache_memory(2, 1000, 6400, 2 * 16 * 6400 - 1),
+                       "[decoding] keys and values of 2 x 1000 tokens take 204800 bytes, but 204799 are "
+                       "available: 2 x 960 tokens fit",
+                       machine_error);
+  auto config = small();
+  config.positions = nn::position_coding::none;  // whose tables need no memory
+  config.context = 2'000'000'000;
+  const auto model = some_model<gpt<float>>(config);
+  context ctx(1);
+  const std::size_t before = tensor_memory::live();
+  CHECK_THROWS_AS(nn::decoding<gpt<float>>(model, ctx, {.sequences = 1000}), machine_error);  // 1.4 PB
+  CHECK(tensor_memory::live() == before);
+  CHECK_NOTHROW(nn::decoding<gpt<float>>(model, ctx, {.sequences = 1000, .tokens = 100}));
+  config.window = 100;
+  const auto narrow = some_model<gpt<float>>(config);
+  CHECK_NOTHROW(nn::decoding<gpt<float>>(narrow, ctx, {.sequences = 1000}));
 }
 
 }  // namespace decoding_test

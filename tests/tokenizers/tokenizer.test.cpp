@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/byte_pair_merges.hpp>
 #include <tokenizers/tokenizer_golden.hpp>
 
 #include <tessera/core/random.hpp>
@@ -282,26 +283,6 @@ TEST_CASE("tokenizer: bytes that are no UTF-8 come back where bytes have tokens"
   }
 }
 
-/// Merges as they are defined: the pair that was learned first, of equal ones the leftmost, again and again.
-std::vector<std::string> merged_naively(std::vector<std::pair<std::string, std::string>> const& merges,
-                                        std::string const& text) {
-  std::vector<std::string> parts;
-  for (const char c : text) parts.emplace_back(1, c);
-  for (bool any = true; any;) {
-    any = false;
-    for (auto const& [left, right] : merges) {
-      std::size_t i = 0;
-      while (i + 1 < parts.size() && !(parts[i] == left && parts[i + 1] == right)) ++i;
-      if (i + 1 >= parts.size()) continue;
-      parts[i] += parts[i + 1];
-      parts.erase(parts.begin() + std::ptrdiff_t(i) + 1);
-      any = true;
-      break;
-    }
-  }
-  return parts;
-}
-
 TEST_CASE("tokenizer: a text without words is merged as a whole, wherever it may be cut") {
   const random_stream random(4, random_purpose::test);
   std::uint64_t drawn = 0;
@@ -327,7 +308,7 @@ TEST_CASE("tokenizer: a text without words is merged as a whole, wherever it may
     const tokenizer made = made_of(file);
     std::vector<std::string> pieces;
     for (const std::int32_t t : made.encode(text)) pieces.push_back(made.pieces()[std::size_t(t)]);
-    CHECK(pieces == merged_naively(merges, text));
+    CHECK(pieces == support::merged_naively(merges, text));
   }
 }
 

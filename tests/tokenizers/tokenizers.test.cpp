@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 #include <io/scratch_folder.hpp>
+#include <support/byte_pair_merges.hpp>
 
 #include <tessera/core/random.hpp>
 #include <tessera/io/file.hpp>
@@ -282,29 +283,6 @@ TEST_CASE("byte_pair: vocab.json and merges.txt are read as GPT2Tokenizer reads 
   CHECK(error("{}").ends_with("has no pieces"));
 }
 
-/// Merges as they are defined: the pair that was learned first, of equal ones the leftmost, again and again.
-tokens merged_naively(byte_pair const& tokenizer, std::string const& word) {
-  std::vector<std::string> parts;
-  for (const char c : word) parts.emplace_back(1, c);
-  const auto merges = tokenizer.merges();
-  for (bool any = true; any;) {
-    any = false;
-    for (auto const& [left, right] : merges) {
-      std::size_t i = 0;
-      while (i + 1 < parts.size() && !(parts[i] == left && parts[i + 1] == right)) ++i;
-      if (i + 1 >= parts.size()) continue;
-      parts[i] += parts[i + 1];
-      parts.erase(parts.begin() + std::ptrdiff_t(i) + 1);
-      any = true;
-      break;
-    }
-  }
-  tokens all;
-  for (std::string const& part : parts)
-    all.push_back(std::int32_t(std::ranges::find(tokenizer.pieces(), part) - tokenizer.pieces().begin()));
-  return all;
-}
-
 TEST_CASE("byte_pair: words are merged in the order of the merges, whatever that order is") {
   const random_stream random(2, random_purpose::test);
   std::uint64_t drawn = 0;
@@ -326,7 +304,11 @@ TEST_CASE("byte_pair: words are merged in the order of the merges, whatever that
     const byte_pair tokenizer(parts, merges);
     std::string word;
     for (int i = 0; i < round % 61; ++i) word += char('a' + random.below(drawn++, 3));
-    CHECK(tokenizer.encode(word) == merged_naively(tokenizer, word));
+    tokens expected;
+    for (std::string const& part : support::merged_naively(tokenizer.merges(), word))
+      expected.push_back(
+          std::int32_t(std::ranges::find(tokenizer.pieces(), part) - tokenizer.pieces().begin()));
+    CHECK(tokenizer.encode(word) == expected);
   }
 }
 

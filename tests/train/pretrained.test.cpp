@@ -321,21 +321,46 @@ TEST_CASE("pretrained: the files of the weights are chosen as from_pretrained ch
   CHECK(has(error(resaved), "weight_map.x is \"" + shard + "\", but that file is not in the folder"));
   put(resaved.scratch / index, "{\"weight_map\": {}}");
   CHECK(has(error(resaved), "weight_map lists no files"));
-  put(resaved.scratch / index, "{\"weight_map\": {\"x\": \"../x\"}}");
-  CHECK(has(error(resaved), "is no file of this folder"));
+  for (char const* elsewhere : {"../x", "/etc/passwd", "a/../b"}) {
+    put(resaved.scratch / index, std::string("{\"weight_map\": {\"x\": \"") + elsewhere + "\"}}");
+    CHECK(has(error(resaved), "is no file of this folder"));
+  }
+  for (char const* none : {"..", ".", "", "model.safetensors\\u0000"}) {
+    put(resaved.scratch / index, std::string("{\"weight_map\": {\"x\": \"") + none + "\"}}");
+    CHECK(has(error(resaved), "but that file is not in the folder"));
+  }
 
   edited_folder sharded("gpt2");
+  const std::string last_shard = "model-00002-of-00002.safetensors";
   const auto all = sharded.tensors;
   const auto half = std::ptrdiff_t(all.size() / 2);
+  const auto listed = [&](io::json::object const& others) {  // in the index
+    io::json::object map = others;
+    for (io::safetensor const& tensor : all)
+      if (std::ranges::count(others, tensor.name, &io::json_member::key) == 0)
+        map.push_back({tensor.name, std::distance(all.data(), &tensor) < half ? shard : last_shard});
+    put(sharded.scratch / index, io::to_text(io::json::object{{"weight_map", std::move(map)}}));
+  };
   sharded.tensors.assign(all.begin(), all.begin() + half);
   sharded.saved(shard);
   sharded.tensors.assign(all.begin() + half, all.end());
-  sharded.saved("model-00002-of-00002.safetensors");
-  put(sharded.scratch / index,
-      "{\"weight_map\": {\"x\": \"" + shard + "\", \"y\": \"model-00002-of-00002.safetensors\"}}");
+  sharded.saved(last_shard);
+  listed({});
   CHECK(differs(sharded) < 2e-4);
-  put(sharded.scratch / index, lost);
+  listed({{"x", shard}});
+  CHECK(has(error(sharded), index + "] weight_map.x is \"" + shard + "\", but that file has no such tensor"));
+  listed({{all.front().name, last_shard}});
+  CHECK(
+      has(error(sharded), all.front().name + " is \"" + last_shard + "\", but that file has no such tensor"));
+  put(sharded.scratch / index, "{\"weight_map\": {\"" + all.front().name + "\": \"" + shard + "\"}}");
   CHECK(has(error(sharded), "no tensor"));
+  sharded.tensors.push_back(all.front());
+  sharded.saved(last_shard);
+  listed({});
+  CHECK(has(error(sharded), last_shard + "] tensor \"" + all.front().name + "\" is in "));
+  CHECK(has(error(sharded), shard + ", too"));
+  std::filesystem::remove(sharded.scratch / last_shard);
+  CHECK(has(error(sharded), "is \"" + last_shard + "\", but that file is not in the folder"));
 
   edited_folder named("gpt2");
   named.set("transformers_weights", "other.safetensors").saved("other.safetensors");

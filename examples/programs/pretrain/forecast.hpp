@@ -70,6 +70,12 @@ inline double checkpoint_bytes(settings const& s, std::vector<variant> const& of
   return bytes + written;
 }
 
+/// Bytes of the keys and values of a text that fills the context, when a decoder goes on with it.
+inline std::int64_t text_bytes(settings const& s, nn::model_size const& size) {
+  if (objective_of(s) == objective::masked_token) return 0;
+  return size.cache_bytes(s.window > 0 ? std::min(s.window, s.context) : s.context, size.element_bytes);
+}
+
 /// What a row of the table of --dry-run shows.
 inline std::vector<table_row> forecast_rows() {
   return {{"parameters, were it dense"},
@@ -80,6 +86,7 @@ inline std::vector<table_row> forecast_rows() {
           {"  gradients and optimizer"},
           {"  activations"},
           {"  all"},
+          {"bytes of a text's keys and values"},
           {"steps, about"},
           {"time of evaluations, about"},
           {"expected time, about"}};
@@ -126,6 +133,7 @@ inline std::string forecast(settings const& s, token_text const& text, tessera::
                                  bytes(double(of_bytes.gradient_bytes()) + state_bytes(s, of_bytes)),
                                  bytes(of_bytes.saved_bytes(tokens) + of_bytes.room_bytes(tokens)),
                                  bytes(training_bytes(s, of_bytes)),
+                                 bytes(text_bytes(s, of_bytes)),
                                  quantity(steps),
                                  duration_text(evaluation(steps)),
                                  duration_text(seconds(steps * step) + evaluation(steps))};

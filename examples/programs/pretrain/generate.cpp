@@ -153,6 +153,13 @@ int command(string_list const& arguments) {
   for (growing_text& each : texts) prompts.push_back(std::move(each.shown));
   const train::interrupt_guard signals;
   generation by_model(trained.network, settings_of(s, trained));
+  try {
+    by_model.make_room(prompts);
+  } catch (tessera::machine_error const& fault) {
+    throw tessera::machine_error(std::string(fault.what()) +
+                                 "; fewer --tokens, shorter prompts, a smaller --batch or --cache bfloat16 "
+                                 "need less");
+  }
   shown_texts shown(texts);
   by_model.run(
       prompts,

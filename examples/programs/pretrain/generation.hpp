@@ -56,6 +56,13 @@ class generation {
  public:
   generation(model& by, generation_settings of) : by_(by), of_(std::move(of)), sampler_(of_.rule) {}
 
+  /// A decoding for these prompts, which `run` makes again. Throws machine_error if the memory does not hold
+  /// its keys and values.
+  void make_room(std::span<std::vector<token> const> prompts) {
+    const std::int64_t slots = std::min<std::int64_t>(of_.batch, std::ssize(prompts));
+    decoding_ = by_.network->decoding(by_.ctx, {slots, most_tokens(prompts), of_.cache});
+  }
+
   /// Adds tokens to prompts, which are not empty.
   ///   emit    emit(number of the prompt, token): gets each token as it comes, but for the last one of the
   ///           end, and returns whether the text goes on
@@ -63,9 +70,8 @@ class generation {
   template <class Emit, class Ended>
   void run(std::span<std::vector<token> const> prompts, Emit const& emit, Ended const& ended) {
     if (prompts.empty()) return;
-    const std::int64_t slots = std::min<std::int64_t>(of_.batch, std::ssize(prompts));
-    const std::int64_t most = of_.context > 0 ? of_.context + by_.prompt.size() : 0;
-    decoding_ = by_.network->decoding(by_.ctx, {slots, most, of_.cache});
+    make_room(prompts);
+    const std::int64_t slots = decoding_->options().sequences;
     std::vector<text> all;
     stopped_ = false;
     for (std::size_t next = 0; !stopped_ && (next < prompts.size() || !all.empty());) {
@@ -93,6 +99,13 @@ class generation {
  private:
   using clock = std::chrono::steady_clock;
 
+  /// Of a text: as many as the context has, or fewer if all texts end before. 0: there is no context.
+  std::int64_t most_tokens(std::span<std::vector<token> const> prompts) const {
+    if (of_.context == 0) return 0;
+    std::size_t longest = 0;
+    for (std::vector<token> const& each : prompts) longest = std::max(longest, each.size());
+    return std::min(std::int64_t(longest) + of_.tokens, of_.context) + by_.prompt.size();
+  }
   /// Whether a text is new, or fills the context.
   bool must_be_shown(text const& each) const {
     return each.slot < 0 || decoding_->length(each.slot) == decoding_->options().tokens;

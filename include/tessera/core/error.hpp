@@ -35,7 +35,7 @@ struct option_error : error {
   using error::error;
 };
 
-/// This CPU lacks an instruction that the program was compiled for.
+/// This machine lacks an instruction that the program was compiled for, or threads or memory that it needs.
 struct machine_error : error {
   using error::error;
 };

@@ -371,9 +371,9 @@ TESSERA_COLD TESSERA_BODY void plan::schedule() {
 
 TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
   schedule();
-  ctx.reserve_scratch(worker_bytes_);
-  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-  ctx.run_phases(phases_, running_plan{*this});
+  ctx.run_phases(phases_, worker_bytes_, run_bytes_, [&](std::byte* shared) {
+    return run_base_ = reinterpret_cast<std::uintptr_t>(shared), running_plan{*this};
+  });
 }
 
 TESSERA_BODY step& plan::append(step_draft const& made) {

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -24,6 +24,7 @@
 #include <tessera/exec/part_hook.hpp>
 #include <tessera/exec/phase.hpp>
 #include <tessera/exec/slow_build.hpp>
+#include <tessera/exec/sole_user.hpp>
 #include <tessera/exec/thread_pool.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA {
@@ -53,7 +54,8 @@ class page_buffer {
 
 }  // namespace detail
 
-/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time.
+/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time:
+/// one that begins a run while another thread is in one gets an error.
 class context {
  public:
   /// A thread pool on all the cores this process may use.
@@ -73,7 +75,8 @@ class context {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
-        ranges_(concurrency_) {
+        ranges_(concurrency_),
+        users_(concurrency_) {
     machine_ = this_machine();
     machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
@@ -102,31 +105,25 @@ class context {
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
   template <class Body> void run(int count, Body&& body, array_ref<exec::part_hook> hooks = {}) {
-    const exec::sole_entry entry(running_);
-    if (!entry) {
-      aligned_array<std::byte> scratch(scratch_bytes_);
-      const exec::part_scope around(hooks);
-      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
-    }
-    if (count <= 0) return;
-    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
-    // with stealing serve every executor.
-    const auto drain = [&](int part) {
-      const exec::part_scope around(hooks);
-      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
-      ranges_.drain(part, [&](int index) { body(index, scratch); });
-    };
-    run_(executor_, ranges_.deal(count), drain);
-    ranges_.rethrow_failure();
+    run_within(users_.enter("run"), count, body, hooks);
   }
 
-  /// Calls all.compute(phase, task, scratch) for the tasks of phases 0 … phases-1, one phase behind the
-  /// other. The executor gets them as exec::phase, if it takes these; they do not throw.
-  ///   all   has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task) too
-  template <class All> void run_phases(int phases, All const& all) {
-    if (run_phases_ && run_by_executor(phases, all)) return;
+  /// Calls compute(phase, task, scratch) of all = begin(shared) for the tasks of phases 0 … phases-1, one
+  /// phase behind the other. The executor gets them as exec::phase, if it takes these; they do not throw.
+  ///   scratch_bytes   as of reserve_scratch
+  ///   shared_bytes    of shared_scratch, whose buffer `begin` gets; 0: it gets null
+  ///   all             has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task)
+  ///                   too
+  template <class Begin>
+  void run_phases(int phases, std::size_t scratch_bytes, std::size_t shared_bytes, Begin const& begin) {
+    const exec::sole_user::entry entry = users_.enter("run");
+    grow_scratch(entry, scratch_bytes);
+    const auto all = begin(shared_bytes > 0 ? grow_shared(entry, shared_bytes) : nullptr);
+    if (run_phases_ && entry) return run_by_executor(entry, phases, all);
     for (int p = 0; p < phases; ++p)
-      run(all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); }, all.hooks(p));
+      run_within(
+          entry, all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); },
+          all.hooks(p));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -156,27 +153,47 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
+  template <class Body>
+  void run_within(exec::sole_user::entry const& entry, int count, Body const& body,
+                  array_ref<exec::part_hook> hooks) {
+    if (!entry) {
+      aligned_array<std::byte> scratch(scratch_bytes_);
+      const exec::part_scope around(hooks);
+      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
+    }
+    if (count <= 0) return;
+    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
+    // with stealing serve every executor.
+    const auto drain = [&, user = entry.thread()](int part) {
+      const exec::sole_user::work work(users_, part, user);
+      const exec::part_scope around(hooks);
+      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
+      ranges_.drain(part, [&](int index) { body(index, scratch); });
+    };
+    run_(executor_, ranges_.deal(count), drain);
+    ranges_.rethrow_failure();
+  }
+
   template <class All> struct phases_of_workers {
     All const& of;
     context const& ctx;
+    std::thread::id user;
     int tasks(int p) const { return of.tasks(p); }
     void for_each_kind(int p, function_ref<void(char const*)> visit) const { of.for_each_kind(p, visit); }
     exec::task_description describe(int p, int task) const { return of.describe(p, task); }
     void compute(int p, int task, int worker) const {
+      const exec::sole_user::work work(ctx.users_, worker, user);
       const exec::part_scope around(of.hooks(p));
       of.compute(p, task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };
 
-  /// Returns false, and has done nothing, from inside a body.
-  template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
-    const exec::sole_entry entry(running_);
-    if (!entry) return false;
-    const phases_of_workers<All> of{all, *this};
+  template <class All>
+  TESSERA_COLD void run_by_executor(exec::sole_user::entry const& entry, int phases, All const& all) {
+    const phases_of_workers<All> of{all, *this, entry.thread()};
     const auto list = std::make_unique<exec::phase[]>(std::size_t(phases));
     for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
     run_phases_(executor_, {list.get(), std::size_t(phases)});
-    return true;
   }
 
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
@@ -192,7 +209,9 @@ class context {
 
   static int checked_concurrency(int concurrency);
 
-  void require_idle(const char* operation) const;
+  void grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes);
+  std::byte* grow_shared(exec::sole_user::entry const& entry, std::size_t bytes);
+  static void require_outside(exec::sole_user::entry const& entry, const char* operation);
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -201,7 +220,7 @@ class context {
   int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
-  std::atomic<bool> running_{false};
+  exec::sole_user users_;
 
   detail::page_buffer scratches_, shared_;
   std::byte* scratch_ = nullptr;
@@ -234,8 +253,16 @@ TESSERA_BODY void context::forbid(engine which) {
 }
 
 TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  grow_scratch(users_.enter("reserve_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  return grow_shared(users_.enter("shared_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void context::grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
-  require_idle("reserve_scratch");
+  require_outside(entry, "reserve_scratch");
   const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
   const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
   scratch_bytes_ = 0;
@@ -243,8 +270,9 @@ TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
   scratch_bytes_ = each;
 }
 
-TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
-  require_idle("shared_scratch");
+TESSERA_COLD TESSERA_BODY std::byte* context::grow_shared(exec::sole_user::entry const& entry,
+                                                          std::size_t bytes) {
+  require_outside(entry, "shared_scratch");
   return shared_.at_least(bytes);
 }
 
@@ -255,12 +283,13 @@ TESSERA_BODY int context::checked_concurrency(int concurrency) {
   return concurrency;
 }
 
-TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
-  if (running_.load(std::memory_order_relaxed))
-    throw error(message("[", operation,
-                        "] the context is in use, by a body of its own or by another thread: a ",
-                        "context is used by one thread at a time. Give the thread, or the body, a ",
-                        "context of its own, or make this call before run"));
+TESSERA_COLD TESSERA_BODY void context::require_outside(exec::sole_user::entry const& entry,
+                                                        const char* operation) {
+  if (!entry)
+    throw error(
+        message("[", operation,
+                "] the context is in use by a body of its own: give the body a context of its own, or "
+                "make this call before run"));
 }
 
 #endif

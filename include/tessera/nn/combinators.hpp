@@ -202,6 +202,8 @@ template <element T, class Layer> struct layer_range {
   using gradients = std::span<typename Layer::gradients>;
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  /// Forward where no backward follows: layers save their values in one place, one after the other.
+  void predict(panel_matrix<T> const& x, destination<T> y, pass<T> const& p) const;
   void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients g, pass<T> const& p) const;
@@ -235,6 +237,19 @@ void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, 
                                     pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
   layer(count - 1).forward(last_input, y, s.layers[count - 1], pass_of(count - 1, p));
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::predict(panel_matrix<T> const& x, destination<T> y, pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* below = &x;
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    panel_matrix<T>& above = below == &*a ? *b : *a;
+    layer(i).forward(*below, above, *s, pass_of(i, p));
+    below = &above;
+  }
+  layer(count - 1).forward(*below, y, *s, pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
@@ -323,6 +338,8 @@ template <element T, class Layer> struct stack {
       throw error(message("[stack] backward with layers used ", times, " times, but in forward ", s.times,
                           ": set `times` before forward"));
   }
+  static constexpr bool carries_states =
+      requires(Layer const& layer, typename Layer::saved& s, pass<T> const& p) { layer.carry(s, p); };
   std::size_t uses() const { return layers.size() * std::size_t(times); }
   layer_range<T, Layer> all() const { return {layers, 0, uses()}; }
   std::size_t first_of(int segment) const { return uses() * std::size_t(segment) / std::size_t(segments); }
@@ -335,7 +352,9 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = p.cache ? 0 : segments, s.times = times;  // no backward, and states are taken over from s
+  // In a pass with a cache, behind which is no backward, only states are kept.
+  s.segments = p.cache ? (carries_states ? 0 : -1) : segments, s.times = times;
+  if (s.segments < 0) return all().predict(x, y, p);
   if (s.segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {

@@ -9,9 +9,13 @@
 #include <span>
 #include <vector>
 
+#include <tessera/core/bfloat16.hpp>
 #include <tessera/core/config.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/exec/available_memory.hpp>
 #include <tessera/exec/context.hpp>
+#include <tessera/nn/model_size.hpp>
 #include <tessera/nn/pass.hpp>
 #include <tessera/nn/recurrent.hpp>
 #include <tessera/nn/token_cache.hpp>
@@ -32,6 +36,16 @@ struct decoding_options {
   std::int64_t tokens = 0;            // most of a sequence; 0: the context of the model
   cached_as cache = cached_as::same;  // how keys and values are kept
 };
+
+namespace detail {
+
+/// Throws machine_error unless keys and values fit the memory that is left.
+///   of_panel    bytes of 64 tokens of a sequence, in all layers
+///   available   bytes
+void require_cache_memory(std::int64_t sequences, std::int64_t tokens, std::int64_t of_panel,
+                          std::uint64_t available);
+
+}  // namespace detail
 
 /// Sequences that a model goes on with, whatever the model is. They begin and end when they like, and have
 /// any lengths. Not for several threads at once: a thread that serves has a decoding and a context of its
@@ -104,7 +118,8 @@ template <class Model> class decoding final : public any_decoding {
   static constexpr bool is_recurrent = requires(Model const& of) { of.cells; };
 
  public:
-  /// Throws option_error if the model has fewer positions than tokens are asked for.
+  /// Throws option_error if the model has fewer positions than tokens are asked for, and machine_error if
+  /// their keys and values do not fit the memory that is left: they are allocated by the first pass.
   decoding(Model const& model TESSERA_LIFETIMEBOUND, context& ctx TESSERA_LIFETIMEBOUND,
            decoding_options const& of = {})
       : any_decoding(completed(model, of)),
@@ -112,6 +127,14 @@ template <class Model> class decoding final : public any_decoding {
         ctx_(ctx),
         cache_(options().sequences, options().tokens, of.cache) {
     states_.resize(is_recurrent ? std::size_t(options().sequences) : 1);
+    if constexpr (!is_recurrent) {
+      const std::int64_t window = model.config.window,
+                         seen = window > 0 ? std::min(window, options().tokens) : options().tokens,
+                         bytes = of.cache == cached_as::same ? sizeof(T) : sizeof(bfloat16);
+      detail::require_cache_memory(options().sequences, seen,
+                                   Model::size(model.config).cache_bytes(panel_tokens, bytes),
+                                   exec::available_memory());
+    }
   }
   decoding(Model const&&, context&, decoding_options const& = {}) = delete;
 
@@ -195,6 +218,17 @@ template <class Model> class decoding final : public any_decoding {
 };
 
 #ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void detail::require_cache_memory(std::int64_t sequences, std::int64_t tokens,
+                                                            std::int64_t of_panel, std::uint64_t available) {
+  const std::int64_t panels = ceil_div<std::int64_t>(tokens, panel_tokens);
+  const std::int64_t bytes = product(product(sequences, panels), of_panel);
+  if (std::uint64_t(bytes) <= available) return;
+  const std::uint64_t fit = available / std::uint64_t(product(sequences, of_panel)) * panel_tokens;
+  throw machine_error(message("[decoding] keys and values of ", sequences, " x ", tokens, " tokens take ",
+                              bytes, " bytes, but ", available, " are available: ", sequences, " x ", fit,
+                              " tokens fit"));
+}
 
 TESSERA_COLD TESSERA_BODY any_decoding::any_decoding(decoding_options const& of) : options_(of) {
   if (of.sequences < 1 || of.tokens < 1)

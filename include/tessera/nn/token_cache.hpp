@@ -33,12 +33,22 @@ template <element T> class token_cache {
   std::span<std::int32_t const> slot_list() const { return slots_; }
   bool begins() const { return begins_; }
 
-  /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one.
+  /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one,
+  /// or if there was none and sequences go on.
   ///   window   of the layer, which needs no more tokens; 0: none
   key_value_cache<T>& next(int heads, int head_size, std::int64_t window) {
     const std::int64_t tokens = window == 0 ? tokens_ : std::min(tokens_, window);
+    if (next_ == layers_.size() && !begins_)
+      throw shape_error(message("[token_cache] ", next_,
+                                " layers have keys of earlier tokens, but the model has ",
+                                "more: a cache is of one model"));
     if (next_ == layers_.size()) layers_.emplace_back(count_, heads, head_size, tokens, how_);
     key_value_cache<T>& its = layers_[next_++];
+    if (its.tokens() != round_up<std::int64_t>(tokens, panel_tokens))
+      throw shape_error(message("[token_cache] layer ", next_ - 1, " sees ", tokens,
+                                " tokens, but there is room "
+                                "for ",
+                                its.tokens(), " as it was before: a cache is of one model"));
     if (its.heads() != heads || its.head_size() != head_size)
       throw shape_error(message("[token_cache] layer ", next_ - 1, " has ", heads, " heads of ", head_size,
                                 ", but had ", its.heads(), " of ", its.head_size(),

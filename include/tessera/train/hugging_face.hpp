@@ -118,7 +118,7 @@ TESSERA_BODY hugging_face::hugging_face(std::string const& folder,
       config_(io::read_json(config_path_)),
       reader_(reader_among(readers)),
       base_(std::move(base)),
-      files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
+      files_(weight_files(folder, text_of("transformers_weights"), reader_).tensors()) {
   if (const auto at = setting("quantization_config"); at && !at->value().is_null())
     at->fail("is given, but weights of a quantised model are not read");
 }

@@ -15,6 +15,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/json.hpp>
 #include <tessera/io/read_json.hpp>
+#include <tessera/io/read_tensors.hpp>
 #include <tessera/io/text.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace train { namespace detail {
@@ -49,6 +50,18 @@ class weight_files {
       refuse();
   }
   std::vector<std::string> const& paths() const { return paths_; }
+  /// The tensors of these files. Throws io_error if a file has not a tensor that the index promises.
+  io::safetensors_files tensors() const {
+    io::safetensors_files all(paths_);
+    if (index_.empty()) return all;
+    const io::json_place map = io::json_place(document_, index_).at("weight_map");
+    for (io::json_member const& tensor : map.members()) {
+      std::string const& file = map.at(tensor).as_string();
+      if (!all.contains(tensor.key) || all.file_of(tensor.key).path() != in_folder(file))
+        map.at(tensor).fail(message("is ", io::in_quotes(file), ", but that file has no such tensor"));
+    }
+    return all;
+  }
 
  private:
   std::string in_folder(std::string const& name) const { return folder_ + "/" + name; }
@@ -61,10 +74,10 @@ class weight_files {
   }
 
   void list(std::string const& name) {
-    const std::string index = in_folder(name);
-    const io::json document = io::read_json(index);
+    index_ = in_folder(name);
+    document_ = io::read_json(index_);
     std::set<std::string> names;
-    const io::json_place map = io::json_place(document, index).at("weight_map");
+    const io::json_place map = io::json_place(document_, index_).at("weight_map");
     for (io::json_member const& tensor : map.members()) {
       std::string const& file = map.at(tensor).as_string();
       if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
@@ -116,7 +129,8 @@ class weight_files {
     return std::nullopt;
   }
 
-  std::string folder_, reader_;
+  std::string folder_, reader_, index_;
+  io::json document_;  // of the index
   std::vector<std::string> paths_;
 };
 
