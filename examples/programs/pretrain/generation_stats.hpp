@@ -28,9 +28,16 @@ inline double bytes_of_a_pass(trained_model const& of) {
     if (each.tensor.is_matrix() && !each.tensor.pattern().is_dense())
       bytes += 4.0 * double(each.tensor.pattern().blocks() + each.tensor.pattern().block_rows());
   };
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (!all.name(i).starts_with("position_embedding")) add(all[i]);  // of which one row is read
-  for (nn::any_parameter const& each : all.frozen()) add(each);
+  // Of these one row is read.
+  const bool has_head = of.made_of.shape.output == nn::output_weight::own;
+  const auto is_looked_up = [&](std::string const& name) {
+    return name.starts_with("position_embedding") || (has_head && name.starts_with("token_embedding"));
+  };
+  const std::vector<std::string> names = all.names(), frozen = all.frozen_names();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (!is_looked_up(names[i])) add(all[i]);
+  for (std::size_t i = 0; i < frozen.size(); ++i)
+    if (!is_looked_up(frozen[i])) add(all.frozen()[i]);
   return bytes;
 }
 
