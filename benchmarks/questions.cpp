@@ -327,6 +327,36 @@ question few(int threads) {
   return q;
 }
 
+/// Products of one to sixteen tokens whose weights come from memory, beside reading as many bytes, and beside
+/// the longer of that and the multiply-adds at their peak, which limit more tokens.
+question weights(int threads) {
+  std::vector<std::vector<workload>> groups;
+  for (auto const& element : {"float", "double", "bfloat16", "float16", "int8", "float8_e4m3"})
+    for (const int block : blocks)
+      for (const std::int64_t tokens : {1, 2, 4, 8, 16})
+        groups.push_back({{"weights", 4096, 4096, tokens, 0.5, block, threads, element}});
+  question q{
+      "weights",
+      "products of 1 to 16 tokens with weights from memory, beside reading as many bytes",
+      groups,
+      small_product,
+      {},
+      [](entrant const& e, std::vector<entrant> const& group) -> std::vector<comparison> {
+        for (entrant const& other : group)
+          if (is_ours(e.name) && other.name == "stream") {
+            const double reading = other.time_ns().median, time = e.time_ns().median,
+                         multiplying = e.work.useful_flops / e.peak().median;
+            return {{"stream", reading / time, 0},
+                    {"stream or peak", std::max(reading, multiplying) / time, e.what.block == 1 ? .60 : .85}};
+          }
+        return {};
+      },
+      {},
+      false};
+  q.by_default = false;
+  return q;
+}
+
 /// A product of rows of tokens, beside that of panels.
 question rows(int threads) {
   std::vector<std::vector<workload>> groups;
@@ -473,8 +503,8 @@ std::vector<question> questions(int threads) {
   std::vector<question> all = {
       forward(threads),     transposed(threads), sampled(threads), dense(threads),     large(threads),
       in_bfloat16(threads), in_float16(threads), in_int8(threads), attention(threads), memory(threads),
-      few(threads),         rows(threads),       nm(threads),      scaling(threads),   step(threads),
-      parts(threads),       pattern_change()};
+      few(threads),         weights(threads),    rows(threads),    nm(threads),        scaling(threads),
+      step(threads),        parts(threads),      pattern_change()};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -26,12 +26,14 @@ template <class T> constexpr double largest = sizeof(T) == 1 ? 127 : 1;
 /// The element of results: numbers of one byte would have to be scaled.
 template <class T> using result_of = std::conditional_t<sizeof(T) == 1, accumulator_t<T>, T>;
 
-/// The weights of a workload (m, k), blocks chosen at random.
-template <class Block, class T = float> block_sparse_matrix<T, Block> weights_of(workload const& what) {
+/// The weights of a workload (m, k), blocks chosen at random; another matrix for each number.
+template <class Block, class T = float>
+block_sparse_matrix<T, Block> weights_of(workload const& what, std::uint64_t number = 0) {
   const int rows = int(ceil_div<std::int64_t>(what.m, Block::rows));
   const int cols = int(ceil_div<std::int64_t>(what.k, Block::cols));
   block_sparse_matrix<T, Block> w(
-      what.m, what.k, random_pattern(rows, cols, what.density, random_stream(1, random_purpose::test)));
+      what.m, what.k,
+      random_pattern(rows, cols, what.density, random_stream(1 + 2 * number, random_purpose::test)));
   const random_stream random(2, random_purpose::test);
   std::uint64_t n = 0;
   w.generate([&](std::int64_t, std::int64_t) { return largest<T> * (2 * random.uniform(n++) - 1); });

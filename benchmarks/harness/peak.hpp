@@ -109,7 +109,8 @@ inline double peak_gflops(std::string const& element, int threads) {
   const auto of_pairs = []<class E>(E) {
     return peak_of_one_thread<kernels::factor_of<engine::pairs, E, simd::native>>;
   };
-  if (element == "float") return peak_of(peak_of_one_thread<float>, threads);
+  if (element == "float" || element == "float8_e4m3")  // which is widened to float
+    return peak_of(peak_of_one_thread<float>, threads);
   if (element == "double") return peak_of(peak_of_one_thread<double>, threads);
   if (element == "bfloat16" && multiplies_by_amx()) return peak_of(amx_peak_of_one_thread, threads);
   if (element == "bfloat16") return peak_of(of_pairs(bfloat16()), threads);
@@ -120,7 +121,7 @@ inline double peak_gflops(std::string const& element, int threads) {
   }
   if (element == "float16") return peak_of(of_pairs(float16()), threads);
   throw option_error("[peak] no peak is known for " + element +
-                     ", but for float, double, bfloat16, float16 and int8");
+                     ", but for float, double, bfloat16, float16, int8 and float8_e4m3");
 }
 
 }  // namespace bench

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,30 @@ using namespace support;
 
 namespace {
 
+template <class T> T number(int t, int j) { return T((j + t) % 9 - 4 + t % 2); }
+
+/// y (tokens, rows) = W·v in two parts, with v brought from a panel of value(token, feature).
+template <class Kernel, class Block, class W, class Value>
+auto by_rows(kernels::block_index const& index, std::vector<W> const& weights, int features, int tokens,
+             Value const& value) {
+  using T = typename Kernel::T;
+  const int lines = index.lines(), height = lines * Block::rows;
+  const std::int64_t depth = round_up<std::int64_t>(features, granule), width = Kernel::sums_width(tokens);
+  std::vector<T> panel(std::size_t(depth * panel_tokens));
+  for (int j = 0; j < features; ++j)
+    for (int t = 0; t < tokens; ++t) panel[std::size_t(j * panel_tokens + t)] = value(t, j);
+  std::vector<T> v(std::size_t(round_up<std::int64_t>(depth, Block::cols) * Kernel::v_width(tokens)), T(99)),
+      partial(std::size_t(Kernel::partial_size(tokens)), T(99)), sums(std::size_t(height * width), T(99)),
+      y(std::size_t(tokens * height));
+  Kernel::bring(panel.data(), depth, tokens, v.data());
+  for (const auto& [first, last] : {std::pair{lines / 2, lines}, {0, lines / 2}})
+    Kernel::by_rows(index, weights.data(), tokens, v.data(), depth, sums.data() + first * Block::rows * width,
+                    partial.data(), first, last);
+  for (int t = 0; t < tokens; ++t)
+    for (int i = 0; i < height; ++i) y[std::size_t(t * height + i)] = sums[std::size_t(i * width + t)];
+  return y;
+}
+
 template <class Arch, class W, class Block> void check_vector_sums() {
   using kernel = kernels::vector_sums<Arch, W, Block>;
   using T = accumulator_t<W>;
@@ -25,23 +50,19 @@ template <class Arch, class W, class Block> void check_vector_sums() {
     blocks<W, Block> w;
     const auto index = kernels::block_index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
     constexpr int height = w.lines * Block::rows, width = w.columns * Block::cols;
-    constexpr int tokens = 7, v_stride = width + 3, y_stride = height + 5;
-    std::vector<T> v(tokens * v_stride), u(height), y(tokens * y_stride, T(99)), x(width, T(99));
-    const auto number = [](int t, int j) { return T((j + t) % 9 - 4 + t % 2); };
-    for (int t = 0; t < tokens; ++t)
-      for (int j = 0; j < cols; ++j) v[std::size_t(t * v_stride + j)] = number(t, j);
+    std::vector<T> u(height), x(width, T(99));
     for (int i = 0; i < rows; ++i) u[std::size_t(i)] = T(i % 7 - 3);
-    for (const auto& [first, last] : {std::pair{w.lines / 2, w.lines}, {0, w.lines / 2}})
-      kernel::by_rows(index, w.values.data(),
-                      {tokens, v.data(), v_stride, y.data() + first * Block::rows, y_stride}, first, last);
+    for (const int tokens : {1, 2, 3, 7, 16}) {
+      const auto y = by_rows<kernel, Block>(index, w.values, cols, tokens, number<T>);
+      for (int t = 0; t < tokens; ++t)
+        for (int row = 0; row < height; ++row) {
+          T sum = 0;
+          for (int j = 0; row < rows && j < cols; ++j) sum += T(w.value(row, j)) * number<T>(t, j);
+          REQUIRE(y[std::size_t(t * height + row)] == sum);
+        }
+    }
     for (const auto& [first, last] : {std::pair{w.columns / 3, w.columns}, {0, w.columns / 3}})
       kernel::by_cols(index, w.values.data(), u.data(), x.data(), first, last);
-    for (int i = 0; i < tokens * y_stride; ++i) {
-      const int t = i / y_stride, row = i % y_stride;
-      T sum = row < height ? T(0) : T(99);
-      for (int j = 0; row < rows && j < cols; ++j) sum += T(w.value(row, j)) * number(t, j);
-      REQUIRE(y[std::size_t(i)] == sum);
-    }
     for (int j = 0; j < width; ++j) {
       T sum = 0;
       for (int i = 0; j < cols && i < rows; ++i) sum += T(w.value(i, j)) * u[std::size_t(i)];
@@ -77,27 +98,45 @@ TEST_CASE_TEMPLATE_DEFINE("vector_product: W·v and Wᵀ·v are exact on integer
 }
 TEST_CASE_TEMPLATE_APPLY(exact_vector, support::archs);
 
-TEST_CASE("vector_product: the bits of a token are those it has alone") {
+// Lines of 720 columns are multiplied in several chunks.
+TEST_CASE("vector_product: the sums of long lines are right, and a token has the bits that it has alone") {
   using W = float;
   const auto check = [](auto block) {
     using Block = decltype(block);
     using kernel = kernels::vector_sums<simd::native, W, Block>;
-    blocks<W, Block> w;
-    const auto index = kernels::block_index::sparse(w.lines, w.columns, w.row_start.data(), w.col.data());
-    const std::int64_t height = w.lines * Block::rows, width = w.columns * Block::cols;
-    for (W& value : w.values) value = value / 7 + W(1) / 3;
-    std::vector<W> v(std::size_t(7 * width)), y(std::size_t(7 * height)), alone(y);
-    for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(W(i));
-    kernel::by_rows(index, w.values.data(), {7, v.data(), width, y.data(), height}, 0, w.lines);
-    for (int t = 0; t < 7; ++t)
-      kernel::by_rows(index, w.values.data(), {1, v.data() + t * width, 0, alone.data() + t * height, 0}, 0,
-                      w.lines);
-    CHECK(std::memcmp(y.data(), alone.data(), y.size() * sizeof(W)) == 0);
+    constexpr int width = 720 / Block::cols, lines = 32 / Block::rows;
+    std::vector<std::int32_t> columns(width);
+    std::iota(columns.begin(), columns.end(), 0);
+    const auto index = kernels::block_index::dense(lines, width, columns.data());
+    std::vector<W> weights(32 * 720);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = W(i % 11) / 7 - W(2) / 3;
+    const auto value = [](int t, int j) { return std::sin(W(t * 1000 + j)); };
+    for (const int tokens : {1, 2, 3, 4, 7, 8, 16}) {
+      INFO(Block::rows, " x ", Block::cols, ", ", tokens, " tokens");
+      const auto y = by_rows<kernel, Block>(index, weights, 720, tokens, value);
+      for (int t = 0; t < tokens; ++t) {
+        const auto alone =
+            by_rows<kernel, Block>(index, weights, 720, 1, [&](int, int j) { return value(t, j); });
+        CHECK(std::memcmp(y.data() + t * 32, alone.data(), 32 * sizeof(W)) == 0);
+        for (int i = 0; i < 32; ++i) {
+          double sum = 0, magnitude = 0;
+          for (int j = 0; j < 720; ++j) {
+            const int place = (i / Block::rows * width + j / Block::cols) * Block::elements +
+                              i % Block::rows * Block::cols + j % Block::cols;
+            const double term = double(weights[std::size_t(place)]) * double(value(t, j));
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          CHECK(std::abs(double(y[std::size_t(t * 32 + i)]) - sum) <= 720 * unit_roundoff<W> * magnitude);
+        }
+      }
+    }
   };
   check(block_shape<1>());
   check(block_shape<4>());
   check(block_shape<8>());
   check(block_shape<16>());
+  check(block_shape<4, 16>());
 }
 
 using kernels::vector_sums;

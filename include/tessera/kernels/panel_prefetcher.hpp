@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <tessera/core/config.hpp>
+#include <tessera/core/unroll.hpp>
 #include <tessera/simd/simd.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
@@ -56,6 +57,19 @@ struct rows_ahead {
       for (int r = 0; r < count; ++r) simd::prefetch<2>(at[r] + i);
     for (int r = 0; r < count; ++r) at[r] += now;
     bytes -= now;
+  }
+};
+
+/// Prefetches memory in its order, in equal shares, so that products of data that is here overlap with it.
+struct stream_ahead {
+  std::byte const* at;
+  std::int64_t share;  // bytes at a time
+
+  /// Asks for a share of at most `Lines` cache lines. No loop and no branch: GCC would keep the sums of a
+  /// loop around them in memory.
+  template <int Lines> TESSERA_INLINE void fetch() {
+    unroll<Lines>([&](auto i) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + i * share / Lines); });
+    at += share;
   }
 };
 

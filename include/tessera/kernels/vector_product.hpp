@@ -13,7 +13,9 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/unroll.hpp>
 #include <tessera/kernels/block_index.hpp>
+#include <tessera/kernels/panel_prefetcher.hpp>
 #include <tessera/kernels/product_operands.hpp>
+#include <tessera/kernels/vector_product_1x1.hpp>
 #include <tessera/simd/elements.hpp>
 #include <tessera/simd/regroup.hpp>
 #include <tessera/simd/simd.hpp>
@@ -29,37 +31,68 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = Block::rows, cols = Block::cols;
   static constexpr bool is_single = Block::elements == 1;
-  /// Of W·v; with more, lanes that hold tokens are faster, unless they would need wider copies of W. Measured
-  /// on Zen 3, with AVX-512 by its lanes.
-  static constexpr int most_tokens = sizeof(W) == 1 ? 16 : is_single || cols >= 16 ? lanes : lanes / 2;
+  using singles = vector_sums_1x1<Arch, W>;
+  static constexpr int most_tokens = 16;  // of W·v; with more, lanes that hold tokens are as fast
   /// Whether a register holds whole rows, or a row whole registers.
   static constexpr bool exists =
       is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
 
-  /// Some tokens, and their sums; one begins a stride behind another.
-  struct tokens {
-    int count;
-    T const* v;
-    std::int64_t v_stride;
-    T* sums;
-    std::int64_t sums_stride;
-  };
+  /// Numbers of v for each column of W, and of sums for each row, whose first `tokens` are results.
+  static std::int64_t v_width(int tokens) {
+    return is_single ? round_up(tokens, singles::beside(tokens)) : tokens;
+  }
+  static std::int64_t sums_width(int tokens) { return tokens == 1 ? 1 : round_up(tokens, lanes); }
+
+  /// Numbers of the registers of sums of a line.
+  static std::int64_t partial_size(int tokens) {
+    return is_single ? 0 : sets * ceil_div(rows, rows_a_register) * tokens * lanes;
+  }
+
+  /// Brings x, tokens of a panel, into the order in which by_rows reads it: v (block columns, tokens, cols).
+  ///   depth   stored features of x
+  template <class X> static void bring(X const* x, std::int64_t depth, int tokens, T* v) {
+    if constexpr (is_single) {
+      singles::bring(x, depth, tokens, v);
+    } else {
+      static_assert(granule % lanes == 0);
+      if (tokens == 1)
+        for (std::int64_t f = 0; f < depth; ++f) v[f] = T(x[place_in_panel<X>(f, 0)]);
+      else
+        for (std::int64_t f = 0; f < depth; f += lanes)
+          for (int token = 0; token < tokens; token += lanes) bring_square(x, f, token, tokens, v);
+      const std::int64_t whole = round_up<std::int64_t>(depth, cols);
+      for (std::int64_t f = depth; f < whole; ++f)
+        for (int t = 0; t < tokens; ++t) v[(f / cols * tokens + t) * cols + f % cols] = T(0);
+    }
+  }
 
   /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
   /// depend on the others.
-  static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
-    for (int line = first; line < last; ++line, of.sums += rows) {
-      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
-      W const* const w = weights + blocks.first * Block::elements;
-      if constexpr (is_single)
-        for (int t = 0; t < of.count; ++t)
-          of.sums[t * of.sums_stride] = sum_of_singles(blocks, w, of.v + t * of.v_stride);
-      else
-        for (int row = 0; row < rows; row += rows_at_once) {  // these weights stay in the L1
-          tokens all = of;
-          all.sums += row;
-          while (all.count > 0) sum_rows_of_some<most_together>(blocks, w + row * cols, all);
+  ///   sums      (rows of W, sums_width(tokens))
+  ///   partial   partial_size(tokens) numbers
+  static void by_rows(block_index const& index, W const* weights, int tokens, T const* v, std::int64_t depth,
+                      T* sums, T* partial, int first, int last) noexcept {
+    if constexpr (is_single) {
+      singles::by_rows(index, weights, tokens, v, depth * singles::beside(tokens), sums, sums_width(tokens),
+                       first, last);
+    } else {
+      if (index.blocks() == 0) {
+        std::fill_n(sums, (last - first) * rows * sums_width(tokens), T(0));
+        return;
+      }
+      stream next = stream_of(index, weights, tokens, first);
+      for (int line = first; line < last; ++line, sums += rows * sums_width(tokens)) {
+        const block_line blocks = index.line(line);
+        for (int begin = 0, end = -1; end != blocks.count; begin = end) {
+          end = blocks.count - begin < chunk + chunk / 2 ? blocks.count : begin + chunk;
+          part here{blocks.columns + begin, end - begin, begin == 0, end == blocks.count, tokens, v, partial};
+          W const* const w = weights + (blocks.first + begin) * Block::elements;
+          for (int row = 0; row < rows; row += rows_at_once)
+            for (int token = 0; token < tokens;)
+              token += sum_rows_of_some<most_together>(here, w + row * cols, token,
+                                                       sums + row * sums_width(tokens), next);
         }
+      }
     }
   }
 
@@ -77,18 +110,18 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 
  private:
-  static constexpr int prefetch_distance = 2048;  // bytes
-  static constexpr int chains = 8;                // sums that hide the latency of a multiply-add
+  static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
-  /// A divisor of the rows that fills whole registers.
+  /// A divisor of the rows that fills whole registers. All 16 rows of a block for one token: that some of
+  /// their sums leave the registers costs less than to read the block in two parts.
   static constexpr int rows_at_once = [] {
-    int most = std::min(rows, rows_a_register * chains);
+    int most = std::min(rows, rows_a_register * 2 * chains);
     while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
     return most;
   }();
   static constexpr int registers = rows_at_once / rows_a_register;
-  static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
+  static constexpr int sets = std::max(1, chains / 2 / std::max(1, registers));  // blocks at once
 
   /// Rows of which `Tokens` tokens are multiplied at a time, so that sums fit the registers; 0 if none do.
   template <int Tokens>
@@ -100,59 +133,108 @@ template <class Arch, class W, class Block> struct vector_sums {
       --most;
     return most;
   }();
-  static constexpr int most_together = rows_together<4> > 0 ? 4 : rows_together<2> > 0 ? 2 : 1;
+  static constexpr bool fours = rows_together<4> > (registers == 1 ? 0 : rows_a_register);
+  static constexpr int most_together = fours ? 4 : rows_together<2> > 0 ? 2 : 1;
 
-  static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
-    constexpr int at_once = 4;
-    reg acc[at_once];
-    unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA { acc[s] = simd::zero<Arch, T>(); });
-    int b = 0;
-    for (; b + at_once * lanes <= blocks.count; b += at_once * lanes)
-      unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA {
-        acc[s] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b + s * lanes).data,
-                                    simd::gather<Arch>(v, blocks.columns + b + s * lanes), acc[s]);
-      });
-    for (; b + lanes <= blocks.count; b += lanes)
-      acc[0] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b).data,
-                                  simd::gather<Arch>(v, blocks.columns + b), acc[0]);
-    T sum = simd::sum_lanes<T, Arch>((batch(acc[0]) + batch(acc[1])) + (batch(acc[2]) + batch(acc[3])));
-    for (; b < blocks.count; ++b) sum += T(w[b]) * v[blocks.columns[b]];
-    return sum;
+  /// Blocks of a line that are multiplied by all tokens before the next: they stay in the L1, and so does
+  /// their part of v.
+  static constexpr int chunk = std::max(1, 256 / cols / sets) * sets;
+
+  /// Weights are prefetched a chunk ahead, as each weight of a chunk is first read at its beginning.
+  using stream = stream_ahead;
+  static stream stream_of(block_index const& index, W const* weights, int tokens, int first_line) {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    constexpr std::int64_t ahead = block_bytes * (chunk + chunk / 2) + 2048;
+    return {
+        reinterpret_cast<std::byte const*>(weights + index.place_of(first_line) * Block::elements) + ahead,
+        ceil_div<std::int64_t>(block_bytes, std::max(1, visits<most_together>(tokens)))};
+  }
+  /// Whether blocks are read in the order of memory: hardware prefetches these better.
+  template <int Tokens, int Height> static constexpr bool in_order = Tokens == 1 && Height == rows;
+  /// How often each block is visited with a prefetch.
+  template <int Tokens> static int visits(int tokens) {
+    constexpr int each = in_order<Tokens, rows_together<Tokens>> ? 0 : rows / rows_together<Tokens>;
+    if constexpr (Tokens > 1)
+      return tokens / Tokens * each + visits<Tokens / 2>(tokens % Tokens);
+    else
+      return tokens * each;
   }
 
-  /// The sums of rows_at_once rows of a line for as many of some tokens as go together: these are taken off.
-  template <int Tokens> static void sum_rows_of_some(block_line const& blocks, W const* w, tokens& of) {
+  /// Brings a register of features of a register of tokens.
+  template <class X>
+  TESSERA_INLINE static void bring_square(X const* x, std::int64_t feature, int token, int tokens, T* v) {
+    constexpr int features_a_lane = element_traits<X>::features_a_lane, together = std::min(cols, lanes);
+    reg square[unsigned(lanes)];
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      X const* const from = x + place_in_panel<X>(feature + i * features_a_lane, token);
+      simd::prefetch<1>(from + 4 * lanes * panel_tokens);
+      simd::widen_lanes<Arch>(from, square + i * features_a_lane);
+    });
+    simd::transpose<T, Arch>(square);
+    const int live = std::min(lanes, tokens - token);
+    unroll<lanes>([&](auto t) TESSERA_INLINE_LAMBDA {
+      if (t < live)
+        unroll<lanes / together>([&](auto i) TESSERA_INLINE_LAMBDA {
+          const std::int64_t f = feature + i * together;
+          std::memcpy(v + (f / cols * tokens + token + t) * cols + f % cols,
+                      reinterpret_cast<T const*>(&square[t]) + i * together, together * sizeof(T));
+        });
+    });
+  }
+
+  /// Some blocks of a line, and the tokens.
+  struct part {
+    std::int32_t const* columns;
+    int count;
+    bool begins, ends;  // the line
+    int tokens;
+    T const* v;
+    T* partial;  // registers of sums, in the order of use
+  };
+
+  /// The sums of rows_at_once rows of a line for as many tokens from `token` on as go together: their number.
+  template <int Tokens> static int sum_rows_of_some(part& of, W const* w, int token, T* sums, stream& next) {
     if constexpr (Tokens > 1)
-      if (of.count < Tokens) return sum_rows_of_some<Tokens / 2>(blocks, w, of);
+      if (of.tokens - token < Tokens) return sum_rows_of_some<Tokens / 2>(of, w, token, sums, next);
     constexpr int height = rows_together<Tokens>;
+    const std::int64_t width = sums_width(of.tokens);
     for (int row = 0; row < rows_at_once; row += height)
-      sum_rows<Tokens, height>(blocks, w + row * cols, of.v, of.v_stride, of.sums + row, of.sums_stride);
-    of.count -= Tokens;
-    of.v += Tokens * of.v_stride;
-    of.sums += Tokens * of.sums_stride;
+      sum_rows<Tokens, height>(of, w + row * cols, of.v + token * cols, sums + row * width + token, width,
+                               next);
+    return Tokens;
   }
 
   /// The sums of `Height` rows of a line for some tokens. `w` is their first weight.
   template <int Tokens, int Height>
-  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v,
-                                         std::int64_t v_stride, T* sums, std::int64_t sums_stride) {
+  [[gnu::noinline]] static void sum_rows(part& blocks, W const* w, T const* v, T* sums, std::int64_t width,
+                                         stream& next) {
     constexpr int of_token = Height / rows_a_register, all_of_set = Tokens * of_token;
     reg acc[unsigned(sets)][unsigned(all_of_set)];
-    unroll<sets * all_of_set>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    T* const partial = blocks.partial;
+    blocks.partial += sets * all_of_set * lanes;
+    if (blocks.begins)
+      unroll<sets * all_of_set>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    else
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        acc[i / all_of_set][i % all_of_set] = simd::load<Arch>(static_cast<T const*>(partial) + i * lanes);
+      });
+    stream fetching = next;  // in registers
+    const std::int64_t column_size = blocks.tokens * cols;
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
-      T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
-      if constexpr (Height < rows)  // the parts of blocks are no stream that hardware prefetches
-        for (int byte = 0; byte < Height * cols * int(sizeof(W)); byte += 64)
-          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
+      T const* const of_block = v + blocks.columns[b] * column_size;
+      if constexpr (!in_order<Tokens, Height>)
+        fetching.template fetch<ceil_div(Height * cols * int(sizeof(W)), 64)>();
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         reg factor[unsigned(Tokens)];
         unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
-          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * v_stride + k * lanes);
+          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * cols + k * lanes);
+          if constexpr (Tokens > 1) simd::pin(factor[t]);
         });
         unroll<of_token>([&](auto r) TESSERA_INLINE_LAMBDA {
-          const reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          if constexpr (Tokens > 1) simd::pin(weight);
           unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
             acc[set][t * of_token + r] = simd::fma<Arch, T>(weight, factor[t], acc[set][t * of_token + r]);
           });
@@ -163,7 +245,21 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b + sets <= blocks.count; b += sets)
       unroll<sets>([&](auto s) TESSERA_INLINE_LAMBDA { add(s, b + s); });
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
+    next = fetching;
+    if (!blocks.ends) {
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(partial + i * lanes, acc[i / all_of_set][i % all_of_set]);
+      });
+      return;
+    }
+    store_rows<Tokens, Height>(acc, sums, width);
+  }
 
+  template <int Tokens, int Height>
+  TESSERA_INLINE static void store_rows(
+      reg const (&acc)[unsigned(sets)][unsigned(Tokens * (Height / rows_a_register))], T* sums,
+      std::int64_t width) {
+    constexpr int all_of_set = Tokens * (Height / rows_a_register);
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
     reg all[unsigned(round_up(all_of_set, group))];
     unroll<round_up(all_of_set, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
@@ -179,8 +275,8 @@ template <class Arch, class W, class Block> struct vector_sums {
     unroll<ceil_div(all_of_set, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
       simd::store<Arch>(by_token + g * lanes, simd::sum_groups<group, T, Arch>(all + g * group));
     });
-    for (int t = 0; t < Tokens; ++t)
-      std::memcpy(sums + t * sums_stride, by_token + t * Height, Height * sizeof(T));
+    for (int row = 0; row < Height; ++row)
+      for (int t = 0; t < Tokens; ++t) sums[row * width + t] = by_token[t * Height + row];
   }
 
   /// Adds the products of some blocks of a line with its rows of v.
@@ -234,27 +330,29 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
   /// together.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
-    const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
-    return std::size_t(tokens * (vector_size(depth) + lines * line_rows)) * sizeof(T);
+    const int most = int(std::min<std::int64_t>(tokens, sums_of::most_tokens));
+    return std::size_t(vector_size(depth, most) +
+                       (Transposed ? index.lines() : lines_at_once) * line_rows * sums_of::sums_width(most)) *
+           sizeof(T);
   }
 
   ///   by_rows   the index of W, also for Wᵀ
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
-    const std::int64_t size = vector_size(a.depth), height = lines_at_once * line_rows;
     T* const v = a.sums;
-    T* const sums = v + a.tokens * size;
-    for (int t = 0; t < a.tokens; ++t) {
-      for (std::int64_t f = 0; f < a.depth; ++f) v[t * size + f] = T(a.x[place_in_panel<X>(f, t)]);
-      std::fill(v + t * size + a.depth, v + (t + 1) * size, T(0));
-    }
+    T* const sums = v + vector_size(a.depth, a.tokens);
     if constexpr (Transposed) {
+      for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
+      std::fill(v + a.depth, sums, T(0));
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-      store(a, sums + std::int64_t(a.first_line) * line_rows, 0, a.first_line, a.last_line);
+      store(a, sums + std::int64_t(a.first_line) * line_rows, a.first_line, a.last_line);
     } else {
+      T* const partial = sums + lines_at_once * line_rows * sums_of::sums_width(a.tokens);
+      sums_of::bring(a.x, a.depth, a.tokens, v);
       for (int line = a.first_line, end; line < a.last_line; line = end) {
         end = std::min(a.last_line, line + lines_at_once);
-        sums_of::by_rows(by_rows, a.weights, {a.tokens, v, size, sums, height}, line, end);
-        store(a, sums, height, line, end);  // while weights come from memory
+        fetch_results(a, line, end);
+        sums_of::by_rows(by_rows, a.weights, a.tokens, v, a.depth, sums, partial, line, end);
+        store(a, sums, line, end);  // while weights come from memory
       }
     }
   }
@@ -263,30 +361,35 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
-  static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
-                    int last) {
+  /// Asks for the memory of the results of some lines: else each store would wait for it.
+  static void fetch_results(product_arguments<Types, Tree> const& a, int first, int last) {
+    using Y = typename Types::result;
+    constexpr int step = element_traits<Y>::features_a_lane, lanes_a_line = 64 / (step * int(sizeof(Y)));
+    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += step)
+      for (int token = 0; token < a.tokens; token += lanes_a_line)
+        simd::prefetch<1>(a.y + place_in_panel<Y>(f, token));
+  }
+  /// The results of some lines.
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
     using batch = simd::batch<T, Arch>;
     constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane,
                   lanes = simd::lanes<T, Arch>;
-    const std::int64_t begin = std::int64_t(first) * line_rows;
-    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
-    for (int token = 0; token < a.tokens; token += lanes) {
-      const int live = std::min(lanes, a.tokens - token);
+    const std::int64_t width = sums_of::sums_width(a.tokens), begin = std::int64_t(first) * line_rows,
+                       end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (int token = 0; token < a.tokens; token += lanes)
       for (std::int64_t f = begin; f < end; f += results_a_lane) {
         batch of_lane[unsigned(results_a_lane)];
         for (int i = 0; i < results_a_lane; ++i) {
-          alignas(64) T by_token[unsigned(lanes)] = {};
-          for (int t = 0; t < live && f + i < end; ++t)
-            by_token[t] = sums[(token + t) * stride + f + i - begin];
-          of_lane[i] = batch::load_unaligned(by_token);
+          T const* const from = sums + (f + i - begin) * width + token;
+          of_lane[i] = f + i >= end ? batch(T(0)) : width == 1 ? batch(*from) : batch::load_unaligned(from);
         }
         store_result<true>(a, of_lane, f, token);
       }
-    }
   }
-  static std::int64_t vector_size(std::int64_t depth) {
-    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols);
+  /// Numbers of v.
+  static std::int64_t vector_size(std::int64_t depth, int tokens) {
+    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols) * sums_of::v_width(tokens);
   }
 };
 

@@ -108,7 +108,36 @@ template <class V> inline constexpr bool has_fma = false;
 template <class T, class Arch>
 inline constexpr bool has_fma<batch<T, Arch>> =
     std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
-    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::sse4_2>, Arch> ||
+    std::is_base_of_v<xsimd::neon64, Arch>;
+
+namespace detail {
+template <class T, class Arch> constexpr auto half_arch() {
+  if constexpr (lanes<T, Arch> < 8) {
+    return Arch();
+  } else {
+    using half = typename xsimd::make_sized_batch_t<T, unsigned(lanes<T, Arch> / 2)>::arch_type;
+    if constexpr (has_fma<batch<T, half>> == has_fma<batch<T, Arch>>)
+      return half();
+    else
+      return Arch();
+  }
+}
+}  // namespace detail
+
+/// The instruction set of registers of half the size whose fma rounds as that of Arch; Arch itself where
+/// there is none, or where it would have less than four lanes.
+template <class T, class Arch> using half_of = decltype(detail::half_arch<T, Arch>());
+
+/// a * b + c of numbers, rounded as `fma` rounds registers.
+template <class Arch, class T> TESSERA_INLINE T fma_of_one(T a, T b, T c) {
+  if constexpr (!has_fma<batch<T, Arch>>)
+    return a * b + c;
+  else if constexpr (std::is_same_v<T, float>)
+    return __builtin_fmaf(a, b, c);
+  else
+    return __builtin_fma(a, b, c);
+}
 
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
