@@ -16,12 +16,12 @@
 #include <tessera/io/json.hpp>
 
 // The same dense models in other libraries, with random weights of their own: a process for each library,
-// which harness/serve.py keeps and which starts once, for that takes longer than what is measured.
+// which harness/serve.py keeps and which starts once, for a start takes longer than a measurement.
 
 namespace bench { namespace {
 
 /// A library that decodes in one element.
-///   difference   most of its logits with a cache from those without: see peer_decoder
+///   difference   the most by which its logits differ with and without a cache: see peer_decoder
 struct library {
   std::string name, file, element, install;
   double difference;
@@ -51,7 +51,7 @@ class peer_decoder {
     answer_.clear();
     return std::strtod(in_->ask(who_, message("run ", times, " ", number_)).c_str(), nullptr);
   }
-  /// 0: how far the logits of the last run are from those without a cache; 1: the parameters of the model.
+  /// 0: by how much a cache changes the logits of the last run; 1: the parameters of the model.
   double result(std::int64_t which) {
     if (answer_.empty()) answer_ = in_->ask(who_, message("result ", number_));
     return std::strtod(answer_.c_str() + (which == 0 ? 0 : answer_.find(' ')), nullptr);

@@ -9,7 +9,7 @@
 
 #include <tessera/exec/available_threads.hpp>
 
-// What is asked of models in use, and the goals: times as fast as a peer, and shares of what memory allows.
+// The question to models in use, and the goals: times as fast as a peer, and shares of the speed of memory.
 
 namespace bench {
 namespace {
@@ -27,7 +27,7 @@ const std::vector<stored_as> weights = {
 constexpr std::int64_t hidden = 768, cached = 128, batch = 16, prompt = 512;
 constexpr double longer_text = 1 / 1.3, bandwidth = .8, prefill = 6;
 
-/// One thread, and all that there are; those of a group take turns.
+/// Groups for one thread, and for as many as are asked for; all of a group take turns.
 std::vector<std::vector<workload>> groups_of(int threads) {
   std::vector<std::vector<workload>> groups;
   const auto add = [&](std::vector<workload>& to, std::string const& operation, std::int64_t k,

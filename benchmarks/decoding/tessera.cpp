@@ -56,7 +56,7 @@ template <class Model> class texts {
     }
     return elapsed;
   }
-  /// How far the logits of the last run are from those of the same tokens without a cache: ‖difference‖ ÷
+  /// By how much a cache changes the logits of the last run, beside a pass over all tokens: ‖difference‖ ÷
   /// ‖logits‖. 16-bit keys and values make it some thousandths.
   checked_value difference() {
     std::vector<std::int32_t> all, last;
