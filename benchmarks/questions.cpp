@@ -500,11 +500,25 @@ question parts(int threads) {
 }  // namespace
 
 std::vector<question> questions(int threads) {
-  std::vector<question> all = {
-      forward(threads),     transposed(threads), sampled(threads), dense(threads),     large(threads),
-      in_bfloat16(threads), in_float16(threads), in_int8(threads), attention(threads), memory(threads),
-      few(threads),         weights(threads),    rows(threads),    nm(threads),        scaling(threads),
-      step(threads),        parts(threads),      pattern_change()};
+  std::vector<question> all = {forward(threads),
+                               transposed(threads),
+                               sampled(threads),
+                               dense(threads),
+                               large(threads),
+                               in_bfloat16(threads),
+                               in_float16(threads),
+                               in_int8(threads),
+                               attention(threads),
+                               memory(threads),
+                               few(threads),
+                               weights(threads),
+                               rows(threads),
+                               nm(threads),
+                               scaling(threads),
+                               step(threads),
+                               parts(threads),
+                               pattern_change(),
+                               decoding_question(threads)};
   std::ranges::move(peer_questions(threads), std::back_inserter(all));
   return all;
 }

@@ -43,6 +43,7 @@ struct job {
   std::function<checked_value(std::int64_t)> result;  // 0 … results - 1, after the first run
   std::function<double(int times)> timed{};  // that many runs: ns; for a contestant with a clock of its own
   std::string library{};                     // whose, with version and kernels; empty for ours
+  int least_runs = 1;                        // of a sample
 };
 
 /// Somebody who can do an operation. `prepare` gives nothing for a workload that is not theirs.

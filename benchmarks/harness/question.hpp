@@ -33,6 +33,10 @@ struct question {
 /// The questions with contestants from other libraries.
 std::vector<question> peer_questions(int threads);
 
+/// Models in use, beside other libraries.
+///   threads   of this run; takes at least two if there are as many, after one
+question decoding_question(int threads);
+
 /// All questions, in the order they are asked.
 ///   threads   of this run; `scaling` compares with one thread and takes at least two if there are as many
 std::vector<question> questions(int threads);

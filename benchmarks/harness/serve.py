@@ -34,21 +34,37 @@ class Problem:
 
 
 def serve(prepare):
-    """prepare(form) gives who computes, a function that runs once, and one that puts its results in place."""
-    try:
-        library, run, finish = prepare(sys.argv[1])
-        run()
-    except Exception as reason:  # whatever it is, `bench` says it and goes on without
-        print("cannot", type(reason).__name__ + ":", *str(reason).split("\n")[:1], flush=True)
+    """prepare(form) gives who computes, a function that runs once, and one that puts its results in place, or
+    returns them as a line. A process begins with one such job, number 0, and may have more."""
+    jobs = []
+
+    def add(form):
+        try:
+            library, run, finish = prepare(form)
+            run()
+        except Exception as reason:  # whatever it is, `bench` says it and goes on without
+            print("cannot", type(reason).__name__ + ":", *str(reason).split("\n")[:1], flush=True)
+            return False
+        jobs.append((run, finish))
+        print("ready", library, flush=True)
+        return True
+
+    if not add(sys.argv[1]):
         sys.exit(1)
-    print("ready", library, flush=True)
     for line in iter(sys.stdin.readline, ""):
-        command, *count = line.split()
-        if command == "run":
+        command, _, rest = line.rstrip("\n").partition(" ")
+        if command == "prepare":
+            add(rest)
+        elif command == "drop":
+            jobs[int(rest)] = None
+            print("done", flush=True)
+        elif command == "run":
+            count, *number = map(int, rest.split())
+            run, _ = jobs[number[0] if number else 0]
             start = time.perf_counter_ns()
-            for _ in range(int(count[0])):
+            for _ in range(count):
                 run()
             print(time.perf_counter_ns() - start, flush=True)
         else:
-            finish()
-            print("done", flush=True)
+            _, finish = jobs[int(rest or 0)]
+            print(finish() or "done", flush=True)

@@ -109,7 +109,8 @@ inline void time_in_turn(std::vector<entrant>& entrants, effort const& most,
   double round_ns = 0;
   for (entrant& e : entrants) {
     const double once = std::max(1.0, time_of(e.work, 1));
-    repeats.push_back(int(std::clamp(std::ceil(most.sample_ns / once), 1.0, 1e6)));
+    repeats.push_back(
+        std::max(e.work.least_runs, int(std::clamp(std::ceil(most.sample_ns / once), 1.0, 1e6))));
     round_ns += once * repeats.back();
   }
   const double wanted_ns = most.seconds * 1e9 * double(entrants.size());

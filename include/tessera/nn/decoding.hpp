@@ -90,10 +90,17 @@ class any_decoding {
                        std::span<std::int32_t const> ids, std::vector<float>& logits) = 0;
   std::span<std::int64_t const> lengths() const { return lengths_; }
 
-  /// Adds the columns of logits (vocabulary, sequences).
+  /// Adds the columns of logits (vocabulary, sequences), some rows at a time: in a
+  /// cache line stand the logits of several sequences.
   template <element T> static void add(panel_matrix<T> const& logits, std::vector<float>& to) {
-    for (std::int64_t i = 0; i < logits.tokens(); ++i)
-      for (std::int64_t f = 0; f < logits.features(); ++f) to.push_back(static_cast<float>(logits(f, i)));
+    constexpr std::int64_t rows = 16;
+    const std::int64_t features = logits.features();
+    const std::size_t begin = to.size();
+    to.resize(begin + std::size_t(logits.tokens() * features));
+    for (std::int64_t first = 0; first < features; first += rows)
+      for (std::int64_t i = 0; i < logits.tokens(); ++i)
+        for (std::int64_t f = first; f < std::min(first + rows, features); ++f)
+          to[begin + std::size_t(i * features + f)] = static_cast<float>(logits(f, i));
   }
 
  private:
