@@ -424,7 +424,7 @@ struct option_error : error {
   using error::error;
 };
 
-/// This CPU lacks an instruction that the program was compiled for.
+/// This machine lacks an instruction that the program was compiled for, or threads or memory that it needs.
 struct machine_error : error {
   using error::error;
 };
@@ -1534,6 +1534,96 @@ TESSERA_COLD inline void warn_of_slow_build() {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/exec/sole_user.hpp
+#ifndef TESSERA_SINGLE_EXEC_SOLE_USER
+#define TESSERA_SINGLE_EXEC_SOLE_USER
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// A place that one thread uses at a time, by itself and by threads that work for it. A thread of these may
+/// come in again, from the work that it does; any other thread is refused.
+class sole_user {
+ public:
+  /// From when a thread has come in until it has left.
+  class entry {
+   public:
+    entry(sole_user* left, std::thread::id thread) : left_(left), thread_(thread) {}
+    ~entry() {
+      if (left_) left_->user_.store({}, std::memory_order_release);
+    }
+    entry(entry const&) = delete;
+    entry& operator=(entry const&) = delete;
+
+    /// Whether the thread came from outside, not again.
+    explicit operator bool() const { return left_ != nullptr; }
+    std::thread::id thread() const { return thread_; }
+
+   private:
+    sole_user* left_;
+    std::thread::id thread_;
+  };
+
+  /// While a thread does a part of the work of an entry.
+  class work {
+   public:
+    work(sole_user const& place, int part, std::thread::id user) : worker_(nullptr) {
+      const std::thread::id self = std::this_thread::get_id();
+      if (self == user) return;  // known already
+      worker_ = &place.workers_[std::size_t(part)].thread;
+      worker_->store(self, std::memory_order_relaxed);
+    }
+    ~work() {
+      if (worker_) worker_->store({}, std::memory_order_relaxed);
+    }
+    work(work const&) = delete;
+    work& operator=(work const&) = delete;
+
+   private:
+    std::atomic<std::thread::id>* worker_;
+  };
+
+  /// For as many parts of work as may be done at the same time.
+  explicit sole_user(int parts) : parts_(parts), workers_(std::make_unique<worker[]>(std::size_t(parts))) {}
+
+  /// Throws error, `[operation] …`, if another thread is there.
+  entry enter(char const* operation) {
+    const std::thread::id self = std::this_thread::get_id();
+    std::thread::id user;
+    if (user_.compare_exchange_strong(user, self, std::memory_order_acquire)) return {this, self};
+    if (user != self) require_worker(operation, self);
+    return {nullptr, self};
+  }
+
+ private:
+  struct alignas(64) worker {
+    std::atomic<std::thread::id> thread;
+  };
+
+  void require_worker(char const* operation, std::thread::id self) const;
+
+  std::atomic<std::thread::id> user_;
+  int parts_;
+  std::unique_ptr<worker[]> workers_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void sole_user::require_worker(char const* operation, std::thread::id self) const {
+  for (int part = 0; part < parts_; ++part)
+    if (workers_[std::size_t(part)].thread.load(std::memory_order_relaxed) == self) return;
+  throw error(message("[", operation,
+                      "] the context is in use by another thread: a context is used by one thread at a time. "
+                      "Give each thread one of its own, as context(1)"));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
@@ -1692,10 +1782,10 @@ TESSERA_COLD TESSERA_BODY void thread_pool::stop() {
 #ifndef TESSERA_SINGLE_EXEC_CONTEXT
 #define TESSERA_SINGLE_EXEC_CONTEXT
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -1726,7 +1816,8 @@ class page_buffer {
 
 }  // namespace detail
 
-/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time.
+/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time:
+/// one that begins a run while another thread is in one gets an error.
 class context {
  public:
   /// A thread pool on all the cores this process may use.
@@ -1746,7 +1837,8 @@ class context {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
-        ranges_(concurrency_) {
+        ranges_(concurrency_),
+        users_(concurrency_) {
     machine_ = this_machine();
     machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
@@ -1775,31 +1867,25 @@ class context {
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
   template <class Body> void run(int count, Body&& body, array_ref<exec::part_hook> hooks = {}) {
-    const exec::sole_entry entry(running_);
-    if (!entry) {
-      aligned_array<std::byte> scratch(scratch_bytes_);
-      const exec::part_scope around(hooks);
-      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
-    }
-    if (count <= 0) return;
-    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
-    // with stealing serve every executor.
-    const auto drain = [&](int part) {
-      const exec::part_scope around(hooks);
-      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
-      ranges_.drain(part, [&](int index) { body(index, scratch); });
-    };
-    run_(executor_, ranges_.deal(count), drain);
-    ranges_.rethrow_failure();
+    run_within(users_.enter("run"), count, body, hooks);
   }
 
-  /// Calls all.compute(phase, task, scratch) for the tasks of phases 0 … phases-1, one phase behind the
-  /// other. The executor gets them as exec::phase, if it takes these; they do not throw.
-  ///   all   has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task) too
-  template <class All> void run_phases(int phases, All const& all) {
-    if (run_phases_ && run_by_executor(phases, all)) return;
+  /// Calls compute(phase, task, scratch) of all = begin(shared) for the tasks of phases 0 … phases-1, one
+  /// phase behind the other. The executor gets them as exec::phase, if it takes these; they do not throw.
+  ///   scratch_bytes   as of reserve_scratch
+  ///   shared_bytes    of shared_scratch, whose buffer `begin` gets; 0: it gets null
+  ///   all             has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task)
+  ///                   too
+  template <class Begin>
+  void run_phases(int phases, std::size_t scratch_bytes, std::size_t shared_bytes, Begin const& begin) {
+    const exec::sole_user::entry entry = users_.enter("run");
+    grow_scratch(entry, scratch_bytes);
+    const auto all = begin(shared_bytes > 0 ? grow_shared(entry, shared_bytes) : nullptr);
+    if (run_phases_ && entry) return run_by_executor(entry, phases, all);
     for (int p = 0; p < phases; ++p)
-      run(all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); }, all.hooks(p));
+      run_within(
+          entry, all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); },
+          all.hooks(p));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -1829,27 +1915,47 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
+  template <class Body>
+  void run_within(exec::sole_user::entry const& entry, int count, Body const& body,
+                  array_ref<exec::part_hook> hooks) {
+    if (!entry) {
+      aligned_array<std::byte> scratch(scratch_bytes_);
+      const exec::part_scope around(hooks);
+      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
+    }
+    if (count <= 0) return;
+    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
+    // with stealing serve every executor.
+    const auto drain = [&, user = entry.thread()](int part) {
+      const exec::sole_user::work work(users_, part, user);
+      const exec::part_scope around(hooks);
+      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
+      ranges_.drain(part, [&](int index) { body(index, scratch); });
+    };
+    run_(executor_, ranges_.deal(count), drain);
+    ranges_.rethrow_failure();
+  }
+
   template <class All> struct phases_of_workers {
     All const& of;
     context const& ctx;
+    std::thread::id user;
     int tasks(int p) const { return of.tasks(p); }
     void for_each_kind(int p, function_ref<void(char const*)> visit) const { of.for_each_kind(p, visit); }
     exec::task_description describe(int p, int task) const { return of.describe(p, task); }
     void compute(int p, int task, int worker) const {
+      const exec::sole_user::work work(ctx.users_, worker, user);
       const exec::part_scope around(of.hooks(p));
       of.compute(p, task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };
 
-  /// Returns false, and has done nothing, from inside a body.
-  template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
-    const exec::sole_entry entry(running_);
-    if (!entry) return false;
-    const phases_of_workers<All> of{all, *this};
+  template <class All>
+  TESSERA_COLD void run_by_executor(exec::sole_user::entry const& entry, int phases, All const& all) {
+    const phases_of_workers<All> of{all, *this, entry.thread()};
     const auto list = std::make_unique<exec::phase[]>(std::size_t(phases));
     for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
     run_phases_(executor_, {list.get(), std::size_t(phases)});
-    return true;
   }
 
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
@@ -1865,7 +1971,9 @@ class context {
 
   static int checked_concurrency(int concurrency);
 
-  void require_idle(const char* operation) const;
+  void grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes);
+  std::byte* grow_shared(exec::sole_user::entry const& entry, std::size_t bytes);
+  static void require_outside(exec::sole_user::entry const& entry, const char* operation);
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -1874,7 +1982,7 @@ class context {
   int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
-  std::atomic<bool> running_{false};
+  exec::sole_user users_;
 
   detail::page_buffer scratches_, shared_;
   std::byte* scratch_ = nullptr;
@@ -1907,8 +2015,16 @@ TESSERA_BODY void context::forbid(engine which) {
 }
 
 TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  grow_scratch(users_.enter("reserve_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  return grow_shared(users_.enter("shared_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void context::grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
-  require_idle("reserve_scratch");
+  require_outside(entry, "reserve_scratch");
   const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
   const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
   scratch_bytes_ = 0;
@@ -1916,8 +2032,9 @@ TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
   scratch_bytes_ = each;
 }
 
-TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
-  require_idle("shared_scratch");
+TESSERA_COLD TESSERA_BODY std::byte* context::grow_shared(exec::sole_user::entry const& entry,
+                                                          std::size_t bytes) {
+  require_outside(entry, "shared_scratch");
   return shared_.at_least(bytes);
 }
 
@@ -1928,12 +2045,13 @@ TESSERA_BODY int context::checked_concurrency(int concurrency) {
   return concurrency;
 }
 
-TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
-  if (running_.load(std::memory_order_relaxed))
-    throw error(message("[", operation,
-                        "] the context is in use, by a body of its own or by another thread: a ",
-                        "context is used by one thread at a time. Give the thread, or the body, a ",
-                        "context of its own, or make this call before run"));
+TESSERA_COLD TESSERA_BODY void context::require_outside(exec::sole_user::entry const& entry,
+                                                        const char* operation) {
+  if (!entry)
+    throw error(
+        message("[", operation,
+                "] the context is in use by a body of its own: give the body a context of its own, or "
+                "make this call before run"));
 }
 
 #endif
@@ -2915,7 +3033,36 @@ template <class V> inline constexpr bool has_fma = false;
 template <class T, class Arch>
 inline constexpr bool has_fma<batch<T, Arch>> =
     std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
-    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::sse4_2>, Arch> ||
+    std::is_base_of_v<xsimd::neon64, Arch>;
+
+namespace detail {
+template <class T, class Arch> constexpr auto half_arch() {
+  if constexpr (lanes<T, Arch> < 8) {
+    return Arch();
+  } else {
+    using half = typename xsimd::make_sized_batch_t<T, unsigned(lanes<T, Arch> / 2)>::arch_type;
+    if constexpr (has_fma<batch<T, half>> == has_fma<batch<T, Arch>>)
+      return half();
+    else
+      return Arch();
+  }
+}
+}  // namespace detail
+
+/// The instruction set of registers of half the size whose fma rounds as that of Arch; Arch itself where
+/// there is none, or where it would have less than four lanes.
+template <class T, class Arch> using half_of = decltype(detail::half_arch<T, Arch>());
+
+/// a * b + c of numbers, rounded as `fma` rounds registers.
+template <class Arch, class T> TESSERA_INLINE T fma_of_one(T a, T b, T c) {
+  if constexpr (!has_fma<batch<T, Arch>>)
+    return a * b + c;
+  else if constexpr (std::is_same_v<T, float>)
+    return __builtin_fmaf(a, b, c);
+  else
+    return __builtin_fma(a, b, c);
+}
 
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
@@ -5505,9 +5652,9 @@ TESSERA_COLD TESSERA_BODY void plan::schedule() {
 
 TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
   schedule();
-  ctx.reserve_scratch(worker_bytes_);
-  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-  ctx.run_phases(phases_, running_plan{*this});
+  ctx.run_phases(phases_, worker_bytes_, run_bytes_, [&](std::byte* shared) {
+    return run_base_ = reinterpret_cast<std::uintptr_t>(shared), running_plan{*this};
+  });
 }
 
 TESSERA_BODY step& plan::append(step_draft const& made) {
@@ -7642,7 +7789,10 @@ template <element Element, class Block = void> class block_sparse_matrix {
                                 stored.block_cols()));
   }
   TESSERA_COLD void check_overhang() const {
+    const int whole_rows = int(rows_ / Block::rows), whole_cols = int(cols_ / Block::cols);
+    if (whole_rows == pattern_.block_rows() && whole_cols == pattern_.block_cols()) return;
     pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      if (block_row < whole_rows && block_col < whole_cols) return;
       for (int k = 0; k < Block::elements; ++k) {
         const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
         const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
@@ -9649,6 +9799,19 @@ struct rows_ahead {
   }
 };
 
+/// Prefetches memory in its order, in equal shares, so that products of data that is here overlap with it.
+struct stream_ahead {
+  std::byte const* at;
+  std::int64_t share;  // bytes at a time
+
+  /// Asks for a share of at most `Lines` cache lines. No loop and no branch: GCC would keep the sums of a
+  /// loop around them in memory.
+  template <int Lines> TESSERA_INLINE void fetch() {
+    unroll<Lines>([&](auto i) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + i * share / Lines); });
+    at += share;
+  }
+};
+
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
@@ -10646,6 +10809,197 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/kernels/vector_product_1x1.hpp
+#ifndef TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT_1X1
+#define TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT_1X1
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sums of W·v of a few tokens, of single elements W. The tokens stand beside each other, so that one
+/// load for an element brings them all: in numbers one by one, or in registers. Element b of a line belongs
+/// to sum b % 4 of its line: the bits of a token do not depend on the others.
+template <class Arch, class W> struct vector_sums_1x1 {
+  using T = accumulator_t<W>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int most_one_by_one = std::min(2, lanes / 2), most_registers = 2;
+  using half = simd::half_of<T, Arch>;
+  static constexpr int half_lanes = simd::lanes<T, half>;
+
+  /// Tokens that stand beside each other, padding included; more make several groups, (groups, columns of W,
+  /// beside).
+  static int beside(int tokens) {
+    if (tokens <= most_one_by_one) return tokens;
+    if (tokens <= half_lanes) return half_lanes;
+    return std::min(round_up(tokens, lanes), most_registers * lanes);
+  }
+
+  /// Brings x, tokens of a panel, into that order.
+  ///   depth   stored features of x
+  template <class X> static void bring(X const* x, std::int64_t depth, int tokens, T* v) {
+    with_width(tokens, [&](auto width) { bring_as<decltype(width)>(x, depth, tokens, v); });
+  }
+
+  /// sums = W·v, of lines [first, last) of W, beginning with line `first`.
+  ///   group_size   numbers of a group in v
+  ///   sums         (lines, sums_stride ≥ whole groups of tokens)
+  static void by_rows(block_index const& index, W const* weights, int tokens, T const* v,
+                      std::int64_t group_size, T* sums, std::int64_t sums_stride, int first,
+                      int last) noexcept {
+    with_width(tokens, [&](auto width) {
+      add_up<decltype(width)>(index, weights, tokens, v, group_size, sums, sums_stride, first, last);
+    });
+  }
+
+ private:
+  static constexpr int sets = 4;                  // sums that hide the latency of a multiply-add
+  static constexpr int prefetch_distance = 1024;  // bytes
+  static constexpr int widened_at_once = sizeof(W) == sizeof(T) ? 16 : 2 * lanes;
+
+  struct number {
+    using type = T;
+  };
+  template <class In> struct register_of {
+    using type = simd::reg<T, In>;
+  };
+  /// Tokens that stand beside each other: Count registers of `In`, or numbers if that is void.
+  template <class In, int Count> struct width_of {
+    static constexpr int count = Count;
+    static constexpr bool in_registers = !std::is_void_v<In>;
+    using arch = std::conditional_t<in_registers, In, Arch>;
+    using type = typename std::conditional_t<in_registers, register_of<arch>, number>::type;
+    static constexpr int size = in_registers ? simd::lanes<T, arch> : 1, all = Count * size;
+
+    TESSERA_INLINE static type load(T const* from) {
+      if constexpr (in_registers)
+        return simd::load<arch>(from);
+      else
+        return *from;
+    }
+    TESSERA_INLINE static type broadcast(T value) {
+      if constexpr (in_registers)
+        return simd::broadcast<arch>(value);
+      else
+        return value;
+    }
+    TESSERA_INLINE static type fma(type a, type b, type c) {
+      if constexpr (in_registers)
+        return simd::fma<arch, T>(a, b, c);
+      else
+        return simd::fma_of_one<arch>(a, b, c);
+    }
+    TESSERA_INLINE static type add(type a, type b) {
+      if constexpr (in_registers)
+        return (simd::batch<T, arch>(a) + simd::batch<T, arch>(b)).data;
+      else
+        return a + b;
+    }
+    TESSERA_INLINE static void store(T* to, type value) {
+      if constexpr (in_registers)
+        simd::store<arch>(to, value);
+      else
+        *to = value;
+    }
+  };
+
+  /// Calls use(width_of) for the width of some tokens.
+  template <class Use> static void with_width(int tokens, Use const& use) {
+    const int width = beside(tokens);
+    if (width == 1)
+      use(width_of<void, 1>());
+    else if (width == most_one_by_one)
+      use(width_of<void, most_one_by_one>());
+    else if (width == half_lanes)
+      use(width_of<half, 1>());
+    else if (width == lanes)
+      use(width_of<Arch, 1>());
+    else
+      use(width_of<Arch, most_registers>());
+  }
+
+  template <class Width, class X> static void bring_as(X const* x, std::int64_t depth, int tokens, T* v) {
+    constexpr int features_a_lane = element_traits<X>::features_a_lane;
+    for (int token = 0; token < tokens; token += Width::all)
+      for (std::int64_t f = 0; f < depth; f += features_a_lane, v += features_a_lane * Width::all)
+        unroll<Width::count>([&](auto c) TESSERA_INLINE_LAMBDA {
+          X const* const from = x + place_in_panel<X>(f, token + c * Width::size);
+          simd::prefetch<1>(from + 32 * panel_tokens);
+          if constexpr (Width::in_registers) {
+            typename Width::type features[unsigned(features_a_lane)];
+            simd::widen_lanes<typename Width::arch>(from, features);
+            unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+              Width::store(v + i * Width::all + c * Width::size, features[i]);
+            });
+          } else {
+            for (int i = 0; i < features_a_lane; ++i) v[i * Width::all + c] = T(from[i]);
+          }
+        });
+  }
+
+  template <class Width>
+  [[gnu::noinline]] static void add_up(block_index const& index, W const* weights, int tokens, T const* v,
+                                       std::int64_t group_size, T* sums, std::int64_t sums_stride, int first,
+                                       int last) noexcept {
+    for (int line = first; line < last; ++line, sums += sums_stride) {
+      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
+      T const* group = v;
+      for (int t = 0; t < tokens; t += Width::all, group += group_size)
+        add_line<Width>(blocks, weights + blocks.first, group, sums + t);
+    }
+  }
+
+  template <class Width>
+  TESSERA_INLINE static void add_line(block_line const& blocks, W const* w, T const* v, T* sums) {
+    constexpr int count = Width::count;
+    typename Width::type acc[unsigned(sets)][unsigned(count)];
+    unroll<sets * count>([&](auto i)
+                             TESSERA_INLINE_LAMBDA { acc[i / count][i % count] = Width::broadcast(T(0)); });
+    const auto add = [&](auto set, T weight, std::int64_t column) TESSERA_INLINE_LAMBDA {
+      const auto factor = Width::broadcast(weight);
+      T const* const from = v + column * std::int64_t(Width::all);
+      unroll<count>([&](auto c) TESSERA_INLINE_LAMBDA {
+        acc[set][c] = Width::fma(factor, Width::load(from + c * Width::size), acc[set][c]);
+      });
+    };
+    std::int32_t const* const columns = blocks.columns;
+    int b = 0;
+    for (; b + widened_at_once <= blocks.count; b += widened_at_once) {
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w + b) + prefetch_distance);
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(columns + b) + prefetch_distance);
+      T const* wide;
+      alignas(64) T room[unsigned(widened_at_once)];
+      if constexpr (std::is_same_v<W, T>) {
+        wide = w + b;
+      } else {
+        unroll<widened_at_once / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+          simd::store<Arch>(room + i * lanes, simd::load_values<Arch>(w + b + i * lanes).data);
+        });
+        wide = room;
+      }
+      unroll<widened_at_once / 2>([&](auto i) TESSERA_INLINE_LAMBDA {
+        const simd::index_pair at = simd::load_pair(columns + b + 2 * i);
+        add(std::integral_constant<int, 2 * i % sets>(), wide[2 * i], at.first);
+        add(std::integral_constant<int, (2 * i + 1) % sets>(), wide[2 * i + 1], at.second);
+      });
+    }
+    for (; b + sets <= blocks.count; b += sets)
+      unroll<sets>([&](auto i) TESSERA_INLINE_LAMBDA { add(i, T(w[b + i]), columns[b + i]); });
+    unroll<sets - 1>([&](auto i) TESSERA_INLINE_LAMBDA {
+      if (b + i < blocks.count) add(i, T(w[b + i]), columns[b + i]);
+    });
+    unroll<count>([&](auto c) TESSERA_INLINE_LAMBDA {
+      Width::store(sums + c * Width::size,
+                   Width::add(Width::add(acc[0][c], acc[1][c]), Width::add(acc[2][c], acc[3][c])));
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/vector_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
 #define TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
@@ -10667,37 +11021,68 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = Block::rows, cols = Block::cols;
   static constexpr bool is_single = Block::elements == 1;
-  /// Of W·v; with more, lanes that hold tokens are faster, unless they would need wider copies of W. Measured
-  /// on Zen 3, with AVX-512 by its lanes.
-  static constexpr int most_tokens = sizeof(W) == 1 ? 16 : is_single || cols >= 16 ? lanes : lanes / 2;
+  using singles = vector_sums_1x1<Arch, W>;
+  static constexpr int most_tokens = 16;  // of W·v; with more, lanes that hold tokens are as fast
   /// Whether a register holds whole rows, or a row whole registers.
   static constexpr bool exists =
       is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
 
-  /// Some tokens, and their sums; one begins a stride behind another.
-  struct tokens {
-    int count;
-    T const* v;
-    std::int64_t v_stride;
-    T* sums;
-    std::int64_t sums_stride;
-  };
+  /// Numbers of v for each column of W, and of sums for each row, whose first `tokens` are results.
+  static std::int64_t v_width(int tokens) {
+    return is_single ? round_up(tokens, singles::beside(tokens)) : tokens;
+  }
+  static std::int64_t sums_width(int tokens) { return tokens == 1 ? 1 : round_up(tokens, lanes); }
+
+  /// Numbers of the registers of sums of a line.
+  static std::int64_t partial_size(int tokens) {
+    return is_single ? 0 : sets * ceil_div(rows, rows_a_register) * tokens * lanes;
+  }
+
+  /// Brings x, tokens of a panel, into the order in which by_rows reads it: v (block columns, tokens, cols).
+  ///   depth   stored features of x
+  template <class X> static void bring(X const* x, std::int64_t depth, int tokens, T* v) {
+    if constexpr (is_single) {
+      singles::bring(x, depth, tokens, v);
+    } else {
+      static_assert(granule % lanes == 0);
+      if (tokens == 1)
+        for (std::int64_t f = 0; f < depth; ++f) v[f] = T(x[place_in_panel<X>(f, 0)]);
+      else
+        for (std::int64_t f = 0; f < depth; f += lanes)
+          for (int token = 0; token < tokens; token += lanes) bring_square(x, f, token, tokens, v);
+      const std::int64_t whole = round_up<std::int64_t>(depth, cols);
+      for (std::int64_t f = depth; f < whole; ++f)
+        for (int t = 0; t < tokens; ++t) v[(f / cols * tokens + t) * cols + f % cols] = T(0);
+    }
+  }
 
   /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
   /// depend on the others.
-  static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
-    for (int line = first; line < last; ++line, of.sums += rows) {
-      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
-      W const* const w = weights + blocks.first * Block::elements;
-      if constexpr (is_single)
-        for (int t = 0; t < of.count; ++t)
-          of.sums[t * of.sums_stride] = sum_of_singles(blocks, w, of.v + t * of.v_stride);
-      else
-        for (int row = 0; row < rows; row += rows_at_once) {  // these weights stay in the L1
-          tokens all = of;
-          all.sums += row;
-          while (all.count > 0) sum_rows_of_some<most_together>(blocks, w + row * cols, all);
+  ///   sums      (rows of W, sums_width(tokens))
+  ///   partial   partial_size(tokens) numbers
+  static void by_rows(block_index const& index, W const* weights, int tokens, T const* v, std::int64_t depth,
+                      T* sums, T* partial, int first, int last) noexcept {
+    if constexpr (is_single) {
+      singles::by_rows(index, weights, tokens, v, depth * singles::beside(tokens), sums, sums_width(tokens),
+                       first, last);
+    } else {
+      if (index.blocks() == 0) {
+        std::fill_n(sums, (last - first) * rows * sums_width(tokens), T(0));
+        return;
+      }
+      stream next = stream_of(index, weights, tokens, first);
+      for (int line = first; line < last; ++line, sums += rows * sums_width(tokens)) {
+        const block_line blocks = index.line(line);
+        for (int begin = 0, end = -1; end != blocks.count; begin = end) {
+          end = blocks.count - begin < chunk + chunk / 2 ? blocks.count : begin + chunk;
+          part here{blocks.columns + begin, end - begin, begin == 0, end == blocks.count, tokens, v, partial};
+          W const* const w = weights + (blocks.first + begin) * Block::elements;
+          for (int row = 0; row < rows; row += rows_at_once)
+            for (int token = 0; token < tokens;)
+              token += sum_rows_of_some<most_together>(here, w + row * cols, token,
+                                                       sums + row * sums_width(tokens), next);
         }
+      }
     }
   }
 
@@ -10715,18 +11100,18 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 
  private:
-  static constexpr int prefetch_distance = 2048;  // bytes
-  static constexpr int chains = 8;                // sums that hide the latency of a multiply-add
+  static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
-  /// A divisor of the rows that fills whole registers.
+  /// A divisor of the rows that fills whole registers. All 16 rows of a block for one token: that some of
+  /// their sums leave the registers costs less than to read the block in two parts.
   static constexpr int rows_at_once = [] {
-    int most = std::min(rows, rows_a_register * chains);
+    int most = std::min(rows, rows_a_register * 2 * chains);
     while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
     return most;
   }();
   static constexpr int registers = rows_at_once / rows_a_register;
-  static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
+  static constexpr int sets = std::max(1, chains / 2 / std::max(1, registers));  // blocks at once
 
   /// Rows of which `Tokens` tokens are multiplied at a time, so that sums fit the registers; 0 if none do.
   template <int Tokens>
@@ -10738,59 +11123,108 @@ template <class Arch, class W, class Block> struct vector_sums {
       --most;
     return most;
   }();
-  static constexpr int most_together = rows_together<4> > 0 ? 4 : rows_together<2> > 0 ? 2 : 1;
+  static constexpr bool fours = rows_together<4> > (registers == 1 ? 0 : rows_a_register);
+  static constexpr int most_together = fours ? 4 : rows_together<2> > 0 ? 2 : 1;
 
-  static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
-    constexpr int at_once = 4;
-    reg acc[at_once];
-    unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA { acc[s] = simd::zero<Arch, T>(); });
-    int b = 0;
-    for (; b + at_once * lanes <= blocks.count; b += at_once * lanes)
-      unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA {
-        acc[s] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b + s * lanes).data,
-                                    simd::gather<Arch>(v, blocks.columns + b + s * lanes), acc[s]);
-      });
-    for (; b + lanes <= blocks.count; b += lanes)
-      acc[0] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b).data,
-                                  simd::gather<Arch>(v, blocks.columns + b), acc[0]);
-    T sum = simd::sum_lanes<T, Arch>((batch(acc[0]) + batch(acc[1])) + (batch(acc[2]) + batch(acc[3])));
-    for (; b < blocks.count; ++b) sum += T(w[b]) * v[blocks.columns[b]];
-    return sum;
+  /// Blocks of a line that are multiplied by all tokens before the next: they stay in the L1, and so does
+  /// their part of v.
+  static constexpr int chunk = std::max(1, 256 / cols / sets) * sets;
+
+  /// Weights are prefetched a chunk ahead, as each weight of a chunk is first read at its beginning.
+  using stream = stream_ahead;
+  static stream stream_of(block_index const& index, W const* weights, int tokens, int first_line) {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    constexpr std::int64_t ahead = block_bytes * (chunk + chunk / 2) + 2048;
+    return {
+        reinterpret_cast<std::byte const*>(weights + index.place_of(first_line) * Block::elements) + ahead,
+        ceil_div<std::int64_t>(block_bytes, std::max(1, visits<most_together>(tokens)))};
+  }
+  /// Whether blocks are read in the order of memory: hardware prefetches these better.
+  template <int Tokens, int Height> static constexpr bool in_order = Tokens == 1 && Height == rows;
+  /// How often each block is visited with a prefetch.
+  template <int Tokens> static int visits(int tokens) {
+    constexpr int each = in_order<Tokens, rows_together<Tokens>> ? 0 : rows / rows_together<Tokens>;
+    if constexpr (Tokens > 1)
+      return tokens / Tokens * each + visits<Tokens / 2>(tokens % Tokens);
+    else
+      return tokens * each;
   }
 
-  /// The sums of rows_at_once rows of a line for as many of some tokens as go together: these are taken off.
-  template <int Tokens> static void sum_rows_of_some(block_line const& blocks, W const* w, tokens& of) {
+  /// Brings a register of features of a register of tokens.
+  template <class X>
+  TESSERA_INLINE static void bring_square(X const* x, std::int64_t feature, int token, int tokens, T* v) {
+    constexpr int features_a_lane = element_traits<X>::features_a_lane, together = std::min(cols, lanes);
+    reg square[unsigned(lanes)];
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      X const* const from = x + place_in_panel<X>(feature + i * features_a_lane, token);
+      simd::prefetch<1>(from + 4 * lanes * panel_tokens);
+      simd::widen_lanes<Arch>(from, square + i * features_a_lane);
+    });
+    simd::transpose<T, Arch>(square);
+    const int live = std::min(lanes, tokens - token);
+    unroll<lanes>([&](auto t) TESSERA_INLINE_LAMBDA {
+      if (t < live)
+        unroll<lanes / together>([&](auto i) TESSERA_INLINE_LAMBDA {
+          const std::int64_t f = feature + i * together;
+          std::memcpy(v + (f / cols * tokens + token + t) * cols + f % cols,
+                      reinterpret_cast<T const*>(&square[t]) + i * together, together * sizeof(T));
+        });
+    });
+  }
+
+  /// Some blocks of a line, and the tokens.
+  struct part {
+    std::int32_t const* columns;
+    int count;
+    bool begins, ends;  // the line
+    int tokens;
+    T const* v;
+    T* partial;  // registers of sums, in the order of use
+  };
+
+  /// The sums of rows_at_once rows of a line for as many tokens from `token` on as go together: their number.
+  template <int Tokens> static int sum_rows_of_some(part& of, W const* w, int token, T* sums, stream& next) {
     if constexpr (Tokens > 1)
-      if (of.count < Tokens) return sum_rows_of_some<Tokens / 2>(blocks, w, of);
+      if (of.tokens - token < Tokens) return sum_rows_of_some<Tokens / 2>(of, w, token, sums, next);
     constexpr int height = rows_together<Tokens>;
+    const std::int64_t width = sums_width(of.tokens);
     for (int row = 0; row < rows_at_once; row += height)
-      sum_rows<Tokens, height>(blocks, w + row * cols, of.v, of.v_stride, of.sums + row, of.sums_stride);
-    of.count -= Tokens;
-    of.v += Tokens * of.v_stride;
-    of.sums += Tokens * of.sums_stride;
+      sum_rows<Tokens, height>(of, w + row * cols, of.v + token * cols, sums + row * width + token, width,
+                               next);
+    return Tokens;
   }
 
   /// The sums of `Height` rows of a line for some tokens. `w` is their first weight.
   template <int Tokens, int Height>
-  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v,
-                                         std::int64_t v_stride, T* sums, std::int64_t sums_stride) {
+  [[gnu::noinline]] static void sum_rows(part& blocks, W const* w, T const* v, T* sums, std::int64_t width,
+                                         stream& next) {
     constexpr int of_token = Height / rows_a_register, all_of_set = Tokens * of_token;
     reg acc[unsigned(sets)][unsigned(all_of_set)];
-    unroll<sets * all_of_set>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    T* const partial = blocks.partial;
+    blocks.partial += sets * all_of_set * lanes;
+    if (blocks.begins)
+      unroll<sets * all_of_set>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    else
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        acc[i / all_of_set][i % all_of_set] = simd::load<Arch>(static_cast<T const*>(partial) + i * lanes);
+      });
+    stream fetching = next;  // in registers
+    const std::int64_t column_size = blocks.tokens * cols;
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
-      T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
-      if constexpr (Height < rows)  // the parts of blocks are no stream that hardware prefetches
-        for (int byte = 0; byte < Height * cols * int(sizeof(W)); byte += 64)
-          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
+      T const* const of_block = v + blocks.columns[b] * column_size;
+      if constexpr (!in_order<Tokens, Height>)
+        fetching.template fetch<ceil_div(Height * cols * int(sizeof(W)), 64)>();
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         reg factor[unsigned(Tokens)];
         unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
-          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * v_stride + k * lanes);
+          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * cols + k * lanes);
+          if constexpr (Tokens > 1) simd::pin(factor[t]);
         });
         unroll<of_token>([&](auto r) TESSERA_INLINE_LAMBDA {
-          const reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          if constexpr (Tokens > 1) simd::pin(weight);
           unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
             acc[set][t * of_token + r] = simd::fma<Arch, T>(weight, factor[t], acc[set][t * of_token + r]);
           });
@@ -10801,7 +11235,21 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b + sets <= blocks.count; b += sets)
       unroll<sets>([&](auto s) TESSERA_INLINE_LAMBDA { add(s, b + s); });
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
+    next = fetching;
+    if (!blocks.ends) {
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(partial + i * lanes, acc[i / all_of_set][i % all_of_set]);
+      });
+      return;
+    }
+    store_rows<Tokens, Height>(acc, sums, width);
+  }
 
+  template <int Tokens, int Height>
+  TESSERA_INLINE static void store_rows(
+      reg const (&acc)[unsigned(sets)][unsigned(Tokens * (Height / rows_a_register))], T* sums,
+      std::int64_t width) {
+    constexpr int all_of_set = Tokens * (Height / rows_a_register);
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
     reg all[unsigned(round_up(all_of_set, group))];
     unroll<round_up(all_of_set, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
@@ -10817,8 +11265,8 @@ template <class Arch, class W, class Block> struct vector_sums {
     unroll<ceil_div(all_of_set, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
       simd::store<Arch>(by_token + g * lanes, simd::sum_groups<group, T, Arch>(all + g * group));
     });
-    for (int t = 0; t < Tokens; ++t)
-      std::memcpy(sums + t * sums_stride, by_token + t * Height, Height * sizeof(T));
+    for (int row = 0; row < Height; ++row)
+      for (int t = 0; t < Tokens; ++t) sums[row * width + t] = by_token[t * Height + row];
   }
 
   /// Adds the products of some blocks of a line with its rows of v.
@@ -10869,30 +11317,33 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   using sums_of = vector_sums<Arch, typename Types::weight, Block>;
   static constexpr bool exists = sums_of::exists;
 
-  /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
-  /// together.
+  /// Bytes of product_arguments::sums, which hold the tokens of x, sums of the lines that are computed
+  /// together, and registers of sums of a line.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
+    const int most = int(std::min<std::int64_t>(tokens, sums_of::most_tokens));
     const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
-    return std::size_t(tokens * (vector_size(depth) + lines * line_rows)) * sizeof(T);
+    return std::size_t(vector_size(depth, most) + lines * line_rows * sums_of::sums_width(most) +
+                       (Transposed ? 0 : sums_of::partial_size(most))) *
+           sizeof(T);
   }
 
   ///   by_rows   the index of W, also for Wᵀ
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
-    const std::int64_t size = vector_size(a.depth), height = lines_at_once * line_rows;
     T* const v = a.sums;
-    T* const sums = v + a.tokens * size;
-    for (int t = 0; t < a.tokens; ++t) {
-      for (std::int64_t f = 0; f < a.depth; ++f) v[t * size + f] = T(a.x[place_in_panel<X>(f, t)]);
-      std::fill(v + t * size + a.depth, v + (t + 1) * size, T(0));
-    }
+    T* const sums = v + vector_size(a.depth, a.tokens);
     if constexpr (Transposed) {
+      for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
+      std::fill(v + a.depth, sums, T(0));
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-      store(a, sums + std::int64_t(a.first_line) * line_rows, 0, a.first_line, a.last_line);
+      store(a, sums + std::int64_t(a.first_line) * line_rows, a.first_line, a.last_line);
     } else {
+      T* const partial = sums + lines_at_once * line_rows * sums_of::sums_width(a.tokens);
+      sums_of::bring(a.x, a.depth, a.tokens, v);
       for (int line = a.first_line, end; line < a.last_line; line = end) {
         end = std::min(a.last_line, line + lines_at_once);
-        sums_of::by_rows(by_rows, a.weights, {a.tokens, v, size, sums, height}, line, end);
-        store(a, sums, height, line, end);  // while weights come from memory
+        fetch_results(a, line, end);
+        sums_of::by_rows(by_rows, a.weights, a.tokens, v, a.depth, sums, partial, line, end);
+        store(a, sums, line, end);  // while weights come from memory
       }
     }
   }
@@ -10901,30 +11352,35 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
-  static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
-                    int last) {
+  /// Asks for the memory of the results of some lines: else each store would wait for it.
+  static void fetch_results(product_arguments<Types, Tree> const& a, int first, int last) {
+    using Y = typename Types::result;
+    constexpr int step = element_traits<Y>::features_a_lane, lanes_a_line = 64 / (step * int(sizeof(Y)));
+    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += step)
+      for (int token = 0; token < a.tokens; token += lanes_a_line)
+        simd::prefetch<1>(a.y + place_in_panel<Y>(f, token));
+  }
+  /// The results of some lines.
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
     using batch = simd::batch<T, Arch>;
     constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane,
                   lanes = simd::lanes<T, Arch>;
-    const std::int64_t begin = std::int64_t(first) * line_rows;
-    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
-    for (int token = 0; token < a.tokens; token += lanes) {
-      const int live = std::min(lanes, a.tokens - token);
+    const std::int64_t width = sums_of::sums_width(a.tokens), begin = std::int64_t(first) * line_rows,
+                       end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (int token = 0; token < a.tokens; token += lanes)
       for (std::int64_t f = begin; f < end; f += results_a_lane) {
         batch of_lane[unsigned(results_a_lane)];
         for (int i = 0; i < results_a_lane; ++i) {
-          alignas(64) T by_token[unsigned(lanes)] = {};
-          for (int t = 0; t < live && f + i < end; ++t)
-            by_token[t] = sums[(token + t) * stride + f + i - begin];
-          of_lane[i] = batch::load_unaligned(by_token);
+          T const* const from = sums + (f + i - begin) * width + token;
+          of_lane[i] = f + i >= end ? batch(T(0)) : width == 1 ? batch(*from) : batch::load_unaligned(from);
         }
         store_result<true>(a, of_lane, f, token);
       }
-    }
   }
-  static std::int64_t vector_size(std::int64_t depth) {
-    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols);
+  /// Numbers of v.
+  static std::int64_t vector_size(std::int64_t depth, int tokens) {
+    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols) * sums_of::v_width(tokens);
   }
 };
 
@@ -17249,6 +17705,18 @@ template <class Arch, class T, class Block> struct embedding {
   }
 };
 
+/// y(:, t) *= scales[ids[t]], for some features of the tokens of a panel.
+template <class T>
+void scale_tokens(float const* scales, std::int32_t const* ids, int tokens, T* y, range features) noexcept {
+  for (int t = 0; t < tokens; ++t) {
+    const float scale = scales[ids[t]];
+    for (int f = features.first; f < features.last; ++f) {
+      T& value = y[place_in_panel<T>(f, t)];
+      value = T(accumulator_t<T>(value) * accumulator_t<T>(scale));
+    }
+  }
+}
+
 /// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
 ///   stride   elements from one panel of x to the next
 template <class T>
@@ -17278,6 +17746,58 @@ void scatter_tokens(T const* y, std::int64_t stride, std::int32_t const* positio
 }
 
 }}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
+// ---- tessera/tensor/row_quantised_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_ROW_QUANTISED_MATRIX
+#define TESSERA_SINGLE_TENSOR_ROW_QUANTISED_MATRIX
+#include <cstdint>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A matrix in 8 bits, each row with a scale of its own, as weights are kept for use ("per channel": Wu et
+/// al. 2020, §3.1.3): W(i, :) ≈ scale[i] * values(i, :). As a factor of a product it is W.
+///   values (rows, cols)   scale (rows)
+template <element E, class Block>
+  requires(sizeof(E) == 1)
+struct row_quantised_matrix {
+  using value_type = E;
+  using block = Block;
+
+  block_sparse_matrix<E, Block> values;
+  feature_vector<float> scale;
+
+  std::int64_t rows() const { return values.rows(); }
+  std::int64_t cols() const { return values.cols(); }
+  tessera::pattern const& pattern() const { return values.pattern(); }
+  static void parts(auto& each, auto&... of) { each("", of.values...), each("scale", of.scale...); }
+};
+
+/// The expression scale ⊙ (values x).
+template <element E, class Block, class X>
+auto operator*(row_quantised_matrix<E, Block> const& w TESSERA_LIFETIMEBOUND, X&& x) {
+  return w.scale * (w.values * std::forward<X>(x));
+}
+template <element E, class Block, class X>
+void operator*(row_quantised_matrix<E, Block> const&&, X&&) = delete;
+
+/// Wᵀ of a row_quantised_matrix, for use in a product: transposed(w) * y.
+template <element E, class Block> struct row_quantised_transpose {
+  row_quantised_matrix<E, Block> const& of;
+};
+template <element E, class Block>
+row_quantised_transpose<E, Block> transposed(row_quantised_matrix<E, Block> const& w TESSERA_LIFETIMEBOUND) {
+  return {w};
+}
+template <element E, class Block> void transposed(row_quantised_matrix<E, Block> const&&) = delete;
+
+/// The expression valuesᵀ (scale ⊙ y).
+template <element E, class Block, class Y> auto operator*(row_quantised_transpose<E, Block> const& w, Y&& y) {
+  return transposed(w.of.values) * (w.of.scale * std::forward<Y>(y));
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/statements/embedding.hpp
@@ -17314,6 +17834,8 @@ template <class T, class Value, class Block> struct row_gathering_body {
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
+  operand scale = {};      // of rows in 8 bits
+  bool has_scale = false;  // then it does not accumulate
 
   panels_to<T> const& destination() const { return y; }
   range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
@@ -17326,11 +17848,17 @@ template <class T, class Value, class Block> struct row_gathering_body {
     kernels::embedding<simd::native, T, Block>::gather(
         t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
         accumulates, panel, y.features, l.first, l.last);
+    if constexpr (sizeof(Value) == 1)
+      if (has_scale)
+        kernels::scale_tokens(t.address<float const>(scale), ids + t.index * panel_tokens,
+                              tokens_of(t.index, y.tokens), panel, features_of(t));
   }
   void describe(tile const& t, task_description& d) const {
-    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
-      read_once(d,
-                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i) {
+      const std::int64_t id = ids[t.index * panel_tokens + i];
+      read_once(d, table_row<Value, Block>(table, block_cols, columns_of(t), id));
+      if (has_scale) read_once(d, elements_of<float>(scale, 0, id, 1));
+    }
     if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
@@ -17440,9 +17968,15 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
   block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
   bool accumulates;
+  feature_vector<float> const* scale = nullptr;  // of the rows, or none
 
   /// Throws shape_error.
-  void check() const { require_table(operation, *table, *y, ids); }
+  void check() const {
+    require_table(operation, *table, *y, ids);
+    if (scale && scale->size() != table->rows())
+      throw shape_error(message("[", operation, "] there are ", scale->size(), " scales of ", table->rows(),
+                                " rows of the table"));
+  }
 
   void lower(plan& p) const {
     check();
@@ -17451,7 +17985,9 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     s.most_parts = table->pattern().block_cols();
     const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
     const operand from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates});
+    row_gathering_body<T, Value, Block> body{to, from, ids.data(), s.most_parts, accumulates};
+    if (scale) body.scale = s.reads(all_of(*scale)), body.has_scale = true;
+    p.add(s, body);
   }
 };
 
@@ -17524,6 +18060,16 @@ template <element T, element Value, class Block>
 auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
                  std::span<std::int32_t const> ids) {
   const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
+}
+
+/// Of a table in 8 bits, whose rows have scales.
+template <element T, element E, class Block>
+auto gather_rows(panel_matrix<T>& y, row_quantised_matrix<E, Block> const& table,
+                 std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, E, Block> statement{"gather_rows", &y,    &table.values,
+                                                   ids,           false, &table.scale};
   statement.check();
   return statement;
 }

@@ -424,7 +424,7 @@ struct option_error : error {
   using error::error;
 };
 
-/// This CPU lacks an instruction that the program was compiled for.
+/// This machine lacks an instruction that the program was compiled for, or threads or memory that it needs.
 struct machine_error : error {
   using error::error;
 };
@@ -1534,6 +1534,96 @@ TESSERA_COLD inline void warn_of_slow_build() {
 }}}  // namespace tessera::TESSERA_ISA::exec
 #endif
 
+// ---- tessera/exec/sole_user.hpp
+#ifndef TESSERA_SINGLE_EXEC_SOLE_USER
+#define TESSERA_SINGLE_EXEC_SOLE_USER
+#include <atomic>
+#include <memory>
+#include <thread>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+/// A place that one thread uses at a time, by itself and by threads that work for it. A thread of these may
+/// come in again, from the work that it does; any other thread is refused.
+class sole_user {
+ public:
+  /// From when a thread has come in until it has left.
+  class entry {
+   public:
+    entry(sole_user* left, std::thread::id thread) : left_(left), thread_(thread) {}
+    ~entry() {
+      if (left_) left_->user_.store({}, std::memory_order_release);
+    }
+    entry(entry const&) = delete;
+    entry& operator=(entry const&) = delete;
+
+    /// Whether the thread came from outside, not again.
+    explicit operator bool() const { return left_ != nullptr; }
+    std::thread::id thread() const { return thread_; }
+
+   private:
+    sole_user* left_;
+    std::thread::id thread_;
+  };
+
+  /// While a thread does a part of the work of an entry.
+  class work {
+   public:
+    work(sole_user const& place, int part, std::thread::id user) : worker_(nullptr) {
+      const std::thread::id self = std::this_thread::get_id();
+      if (self == user) return;  // known already
+      worker_ = &place.workers_[std::size_t(part)].thread;
+      worker_->store(self, std::memory_order_relaxed);
+    }
+    ~work() {
+      if (worker_) worker_->store({}, std::memory_order_relaxed);
+    }
+    work(work const&) = delete;
+    work& operator=(work const&) = delete;
+
+   private:
+    std::atomic<std::thread::id>* worker_;
+  };
+
+  /// For as many parts of work as may be done at the same time.
+  explicit sole_user(int parts) : parts_(parts), workers_(std::make_unique<worker[]>(std::size_t(parts))) {}
+
+  /// Throws error, `[operation] …`, if another thread is there.
+  entry enter(char const* operation) {
+    const std::thread::id self = std::this_thread::get_id();
+    std::thread::id user;
+    if (user_.compare_exchange_strong(user, self, std::memory_order_acquire)) return {this, self};
+    if (user != self) require_worker(operation, self);
+    return {nullptr, self};
+  }
+
+ private:
+  struct alignas(64) worker {
+    std::atomic<std::thread::id> thread;
+  };
+
+  void require_worker(char const* operation, std::thread::id self) const;
+
+  std::atomic<std::thread::id> user_;
+  int parts_;
+  std::unique_ptr<worker[]> workers_;
+};
+
+#ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void sole_user::require_worker(char const* operation, std::thread::id self) const {
+  for (int part = 0; part < parts_; ++part)
+    if (workers_[std::size_t(part)].thread.load(std::memory_order_relaxed) == self) return;
+  throw error(message("[", operation,
+                      "] the context is in use by another thread: a context is used by one thread at a time. "
+                      "Give each thread one of its own, as context(1)"));
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/exec/thread_pool.hpp
 #ifndef TESSERA_SINGLE_EXEC_THREAD_POOL
 #define TESSERA_SINGLE_EXEC_THREAD_POOL
@@ -1692,10 +1782,10 @@ TESSERA_COLD TESSERA_BODY void thread_pool::stop() {
 #ifndef TESSERA_SINGLE_EXEC_CONTEXT
 #define TESSERA_SINGLE_EXEC_CONTEXT
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -1726,7 +1816,8 @@ class page_buffer {
 
 }  // namespace detail
 
-/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time.
+/// Where computations run: an executor and the scratch memory of its bodies. Used by one thread at a time:
+/// one that begins a run while another thread is in one gets an error.
 class context {
  public:
   /// A thread pool on all the cores this process may use.
@@ -1746,7 +1837,8 @@ class context {
           static_cast<Executor*>(object)->run(count, body);
         }),
         concurrency_(checked_concurrency(executor.concurrency())),
-        ranges_(concurrency_) {
+        ranges_(concurrency_),
+        users_(concurrency_) {
     machine_ = this_machine();
     machine_.workers = concurrency_;
     if constexpr (exec::stand_in<Executor>) machine_ = executor.stands_for();
@@ -1775,31 +1867,25 @@ class context {
   /// If bodies throw, one of their exceptions arrives here, and bodies not yet begun may be left out. Called
   /// from inside a body, it calls its own bodies in order on that thread, with scratch allocated for them.
   template <class Body> void run(int count, Body&& body, array_ref<exec::part_hook> hooks = {}) {
-    const exec::sole_entry entry(running_);
-    if (!entry) {
-      aligned_array<std::byte> scratch(scratch_bytes_);
-      const exec::part_scope around(hooks);
-      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
-    }
-    if (count <= 0) return;
-    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
-    // with stealing serve every executor.
-    const auto drain = [&](int part) {
-      const exec::part_scope around(hooks);
-      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
-      ranges_.drain(part, [&](int index) { body(index, scratch); });
-    };
-    run_(executor_, ranges_.deal(count), drain);
-    ranges_.rethrow_failure();
+    run_within(users_.enter("run"), count, body, hooks);
   }
 
-  /// Calls all.compute(phase, task, scratch) for the tasks of phases 0 … phases-1, one phase behind the
-  /// other. The executor gets them as exec::phase, if it takes these; they do not throw.
-  ///   all   has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task) too
-  template <class All> void run_phases(int phases, All const& all) {
-    if (run_phases_ && run_by_executor(phases, all)) return;
+  /// Calls compute(phase, task, scratch) of all = begin(shared) for the tasks of phases 0 … phases-1, one
+  /// phase behind the other. The executor gets them as exec::phase, if it takes these; they do not throw.
+  ///   scratch_bytes   as of reserve_scratch
+  ///   shared_bytes    of shared_scratch, whose buffer `begin` gets; 0: it gets null
+  ///   all             has tasks(phase), hooks(phase), for_each_kind(phase, visit) and describe(phase, task)
+  ///                   too
+  template <class Begin>
+  void run_phases(int phases, std::size_t scratch_bytes, std::size_t shared_bytes, Begin const& begin) {
+    const exec::sole_user::entry entry = users_.enter("run");
+    grow_scratch(entry, scratch_bytes);
+    const auto all = begin(shared_bytes > 0 ? grow_shared(entry, shared_bytes) : nullptr);
+    if (run_phases_ && entry) return run_by_executor(entry, phases, all);
     for (int p = 0; p < phases; ++p)
-      run(all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); }, all.hooks(p));
+      run_within(
+          entry, all.tasks(p), [&](int task, std::byte* scratch) { all.compute(p, task, scratch); },
+          all.hooks(p));
   }
 
   /// Gives every body at least this many bytes of scratch in runs to come. Allocates only to grow, which is
@@ -1829,27 +1915,47 @@ class context {
     return std::make_unique<exec::thread_pool>(threads);
   }
 
+  template <class Body>
+  void run_within(exec::sole_user::entry const& entry, int count, Body const& body,
+                  array_ref<exec::part_hook> hooks) {
+    if (!entry) {
+      aligned_array<std::byte> scratch(scratch_bytes_);
+      const exec::part_scope around(hooks);
+      return exec::serial{}.run(count, [&](int index) { body(index, scratch.data()); });
+    }
+    if (count <= 0) return;
+    // The executor gets one body per part, not per index: a part has its own scratch, and contiguous ranges
+    // with stealing serve every executor.
+    const auto drain = [&, user = entry.thread()](int part) {
+      const exec::sole_user::work work(users_, part, user);
+      const exec::part_scope around(hooks);
+      std::byte* const scratch = scratch_ + static_cast<std::size_t>(part) * scratch_bytes_;
+      ranges_.drain(part, [&](int index) { body(index, scratch); });
+    };
+    run_(executor_, ranges_.deal(count), drain);
+    ranges_.rethrow_failure();
+  }
+
   template <class All> struct phases_of_workers {
     All const& of;
     context const& ctx;
+    std::thread::id user;
     int tasks(int p) const { return of.tasks(p); }
     void for_each_kind(int p, function_ref<void(char const*)> visit) const { of.for_each_kind(p, visit); }
     exec::task_description describe(int p, int task) const { return of.describe(p, task); }
     void compute(int p, int task, int worker) const {
+      const exec::sole_user::work work(ctx.users_, worker, user);
       const exec::part_scope around(of.hooks(p));
       of.compute(p, task, ctx.scratch_ + static_cast<std::size_t>(worker) * ctx.scratch_bytes_);
     }
   };
 
-  /// Returns false, and has done nothing, from inside a body.
-  template <class All> TESSERA_COLD bool run_by_executor(int phases, All const& all) {
-    const exec::sole_entry entry(running_);
-    if (!entry) return false;
-    const phases_of_workers<All> of{all, *this};
+  template <class All>
+  TESSERA_COLD void run_by_executor(exec::sole_user::entry const& entry, int phases, All const& all) {
+    const phases_of_workers<All> of{all, *this, entry.thread()};
     const auto list = std::make_unique<exec::phase[]>(std::size_t(phases));
     for (int p = 0; p < phases; ++p) list[std::size_t(p)] = exec::phase(of, p);
     run_phases_(executor_, {list.get(), std::size_t(phases)});
-    return true;
   }
 
   /// Before any other member is made: zeros, too, are written by the instructions that are asked for.
@@ -1865,7 +1971,9 @@ class context {
 
   static int checked_concurrency(int concurrency);
 
-  void require_idle(const char* operation) const;
+  void grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes);
+  std::byte* grow_shared(exec::sole_user::entry const& entry, std::size_t bytes);
+  static void require_outside(exec::sole_user::entry const& entry, const char* operation);
 
   std::unique_ptr<exec::thread_pool> pool_;  // unless the executor is the user's
   void* executor_;
@@ -1874,7 +1982,7 @@ class context {
   int concurrency_;
   machine machine_;
   exec::index_ranges ranges_;
-  std::atomic<bool> running_{false};
+  exec::sole_user users_;
 
   detail::page_buffer scratches_, shared_;
   std::byte* scratch_ = nullptr;
@@ -1907,8 +2015,16 @@ TESSERA_BODY void context::forbid(engine which) {
 }
 
 TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
+  grow_scratch(users_.enter("reserve_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
+  return grow_shared(users_.enter("shared_scratch"), bytes);
+}
+
+TESSERA_COLD TESSERA_BODY void context::grow_scratch(exec::sole_user::entry const& entry, std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
-  require_idle("reserve_scratch");
+  require_outside(entry, "reserve_scratch");
   const std::size_t each = checked_multiply((bytes - 1) / sizeof(detail::page) + 1, sizeof(detail::page));
   const std::size_t all = checked_multiply(each, static_cast<std::size_t>(concurrency()));
   scratch_bytes_ = 0;
@@ -1916,8 +2032,9 @@ TESSERA_COLD TESSERA_BODY void context::reserve_scratch(std::size_t bytes) {
   scratch_bytes_ = each;
 }
 
-TESSERA_COLD TESSERA_BODY std::byte* context::shared_scratch(std::size_t bytes) {
-  require_idle("shared_scratch");
+TESSERA_COLD TESSERA_BODY std::byte* context::grow_shared(exec::sole_user::entry const& entry,
+                                                          std::size_t bytes) {
+  require_outside(entry, "shared_scratch");
   return shared_.at_least(bytes);
 }
 
@@ -1928,12 +2045,13 @@ TESSERA_BODY int context::checked_concurrency(int concurrency) {
   return concurrency;
 }
 
-TESSERA_COLD TESSERA_BODY void context::require_idle(const char* operation) const {
-  if (running_.load(std::memory_order_relaxed))
-    throw error(message("[", operation,
-                        "] the context is in use, by a body of its own or by another thread: a ",
-                        "context is used by one thread at a time. Give the thread, or the body, a ",
-                        "context of its own, or make this call before run"));
+TESSERA_COLD TESSERA_BODY void context::require_outside(exec::sole_user::entry const& entry,
+                                                        const char* operation) {
+  if (!entry)
+    throw error(
+        message("[", operation,
+                "] the context is in use by a body of its own: give the body a context of its own, or "
+                "make this call before run"));
 }
 
 #endif
@@ -2915,7 +3033,36 @@ template <class V> inline constexpr bool has_fma = false;
 template <class T, class Arch>
 inline constexpr bool has_fma<batch<T, Arch>> =
     std::is_base_of_v<xsimd::avx512f, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::avx2>, Arch> ||
-    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::neon64, Arch>;
+    std::is_base_of_v<xsimd::fma3<xsimd::avx>, Arch> || std::is_base_of_v<xsimd::fma3<xsimd::sse4_2>, Arch> ||
+    std::is_base_of_v<xsimd::neon64, Arch>;
+
+namespace detail {
+template <class T, class Arch> constexpr auto half_arch() {
+  if constexpr (lanes<T, Arch> < 8) {
+    return Arch();
+  } else {
+    using half = typename xsimd::make_sized_batch_t<T, unsigned(lanes<T, Arch> / 2)>::arch_type;
+    if constexpr (has_fma<batch<T, half>> == has_fma<batch<T, Arch>>)
+      return half();
+    else
+      return Arch();
+  }
+}
+}  // namespace detail
+
+/// The instruction set of registers of half the size whose fma rounds as that of Arch; Arch itself where
+/// there is none, or where it would have less than four lanes.
+template <class T, class Arch> using half_of = decltype(detail::half_arch<T, Arch>());
+
+/// a * b + c of numbers, rounded as `fma` rounds registers.
+template <class Arch, class T> TESSERA_INLINE T fma_of_one(T a, T b, T c) {
+  if constexpr (!has_fma<batch<T, Arch>>)
+    return a * b + c;
+  else if constexpr (std::is_same_v<T, float>)
+    return __builtin_fmaf(a, b, c);
+  else
+    return __builtin_fma(a, b, c);
+}
 
 /// The compiler's own vectors, which it knows how to widen, to narrow and to shuffle.
 template <class T, int Lanes> struct compiler_vector {
@@ -5505,9 +5652,9 @@ TESSERA_COLD TESSERA_BODY void plan::schedule() {
 
 TESSERA_COLD TESSERA_BODY void plan::run(context& ctx) {
   schedule();
-  ctx.reserve_scratch(worker_bytes_);
-  run_base_ = reinterpret_cast<std::uintptr_t>(run_bytes_ > 0 ? ctx.shared_scratch(run_bytes_) : nullptr);
-  ctx.run_phases(phases_, running_plan{*this});
+  ctx.run_phases(phases_, worker_bytes_, run_bytes_, [&](std::byte* shared) {
+    return run_base_ = reinterpret_cast<std::uintptr_t>(shared), running_plan{*this};
+  });
 }
 
 TESSERA_BODY step& plan::append(step_draft const& made) {
@@ -7642,7 +7789,10 @@ template <element Element, class Block = void> class block_sparse_matrix {
                                 stored.block_cols()));
   }
   TESSERA_COLD void check_overhang() const {
+    const int whole_rows = int(rows_ / Block::rows), whole_cols = int(cols_ / Block::cols);
+    if (whole_rows == pattern_.block_rows() && whole_cols == pattern_.block_cols()) return;
     pattern_.for_each([&](int block_row, int block_col, std::int64_t slot) {
+      if (block_row < whole_rows && block_col < whole_cols) return;
       for (int k = 0; k < Block::elements; ++k) {
         const std::int64_t row = std::int64_t(block_row) * Block::rows + k / Block::cols;
         const std::int64_t col = std::int64_t(block_col) * Block::cols + k % Block::cols;
@@ -9649,6 +9799,19 @@ struct rows_ahead {
   }
 };
 
+/// Prefetches memory in its order, in equal shares, so that products of data that is here overlap with it.
+struct stream_ahead {
+  std::byte const* at;
+  std::int64_t share;  // bytes at a time
+
+  /// Asks for a share of at most `Lines` cache lines. No loop and no branch: GCC would keep the sums of a
+  /// loop around them in memory.
+  template <int Lines> TESSERA_INLINE void fetch() {
+    unroll<Lines>([&](auto i) TESSERA_INLINE_LAMBDA { simd::prefetch<2>(at + i * share / Lines); });
+    at += share;
+  }
+};
+
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
@@ -10646,6 +10809,197 @@ template <class Arch, class Types, class Block, class Tree> struct scattered_pro
 }}}  // namespace tessera::TESSERA_ISA::kernels
 #endif
 
+// ---- tessera/kernels/vector_product_1x1.hpp
+#ifndef TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT_1X1
+#define TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT_1X1
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace kernels {
+
+/// The sums of W·v of a few tokens, of single elements W. The tokens stand beside each other, so that one
+/// load for an element brings them all: in numbers one by one, or in registers. Element b of a line belongs
+/// to sum b % 4 of its line: the bits of a token do not depend on the others.
+template <class Arch, class W> struct vector_sums_1x1 {
+  using T = accumulator_t<W>;
+  static constexpr int lanes = simd::lanes<T, Arch>;
+  static constexpr int most_one_by_one = std::min(2, lanes / 2), most_registers = 2;
+  using half = simd::half_of<T, Arch>;
+  static constexpr int half_lanes = simd::lanes<T, half>;
+
+  /// Tokens that stand beside each other, padding included; more make several groups, (groups, columns of W,
+  /// beside).
+  static int beside(int tokens) {
+    if (tokens <= most_one_by_one) return tokens;
+    if (tokens <= half_lanes) return half_lanes;
+    return std::min(round_up(tokens, lanes), most_registers * lanes);
+  }
+
+  /// Brings x, tokens of a panel, into that order.
+  ///   depth   stored features of x
+  template <class X> static void bring(X const* x, std::int64_t depth, int tokens, T* v) {
+    with_width(tokens, [&](auto width) { bring_as<decltype(width)>(x, depth, tokens, v); });
+  }
+
+  /// sums = W·v, of lines [first, last) of W, beginning with line `first`.
+  ///   group_size   numbers of a group in v
+  ///   sums         (lines, sums_stride ≥ whole groups of tokens)
+  static void by_rows(block_index const& index, W const* weights, int tokens, T const* v,
+                      std::int64_t group_size, T* sums, std::int64_t sums_stride, int first,
+                      int last) noexcept {
+    with_width(tokens, [&](auto width) {
+      add_up<decltype(width)>(index, weights, tokens, v, group_size, sums, sums_stride, first, last);
+    });
+  }
+
+ private:
+  static constexpr int sets = 4;                  // sums that hide the latency of a multiply-add
+  static constexpr int prefetch_distance = 1024;  // bytes
+  static constexpr int widened_at_once = sizeof(W) == sizeof(T) ? 16 : 2 * lanes;
+
+  struct number {
+    using type = T;
+  };
+  template <class In> struct register_of {
+    using type = simd::reg<T, In>;
+  };
+  /// Tokens that stand beside each other: Count registers of `In`, or numbers if that is void.
+  template <class In, int Count> struct width_of {
+    static constexpr int count = Count;
+    static constexpr bool in_registers = !std::is_void_v<In>;
+    using arch = std::conditional_t<in_registers, In, Arch>;
+    using type = typename std::conditional_t<in_registers, register_of<arch>, number>::type;
+    static constexpr int size = in_registers ? simd::lanes<T, arch> : 1, all = Count * size;
+
+    TESSERA_INLINE static type load(T const* from) {
+      if constexpr (in_registers)
+        return simd::load<arch>(from);
+      else
+        return *from;
+    }
+    TESSERA_INLINE static type broadcast(T value) {
+      if constexpr (in_registers)
+        return simd::broadcast<arch>(value);
+      else
+        return value;
+    }
+    TESSERA_INLINE static type fma(type a, type b, type c) {
+      if constexpr (in_registers)
+        return simd::fma<arch, T>(a, b, c);
+      else
+        return simd::fma_of_one<arch>(a, b, c);
+    }
+    TESSERA_INLINE static type add(type a, type b) {
+      if constexpr (in_registers)
+        return (simd::batch<T, arch>(a) + simd::batch<T, arch>(b)).data;
+      else
+        return a + b;
+    }
+    TESSERA_INLINE static void store(T* to, type value) {
+      if constexpr (in_registers)
+        simd::store<arch>(to, value);
+      else
+        *to = value;
+    }
+  };
+
+  /// Calls use(width_of) for the width of some tokens.
+  template <class Use> static void with_width(int tokens, Use const& use) {
+    const int width = beside(tokens);
+    if (width == 1)
+      use(width_of<void, 1>());
+    else if (width == most_one_by_one)
+      use(width_of<void, most_one_by_one>());
+    else if (width == half_lanes)
+      use(width_of<half, 1>());
+    else if (width == lanes)
+      use(width_of<Arch, 1>());
+    else
+      use(width_of<Arch, most_registers>());
+  }
+
+  template <class Width, class X> static void bring_as(X const* x, std::int64_t depth, int tokens, T* v) {
+    constexpr int features_a_lane = element_traits<X>::features_a_lane;
+    for (int token = 0; token < tokens; token += Width::all)
+      for (std::int64_t f = 0; f < depth; f += features_a_lane, v += features_a_lane * Width::all)
+        unroll<Width::count>([&](auto c) TESSERA_INLINE_LAMBDA {
+          X const* const from = x + place_in_panel<X>(f, token + c * Width::size);
+          simd::prefetch<1>(from + 32 * panel_tokens);
+          if constexpr (Width::in_registers) {
+            typename Width::type features[unsigned(features_a_lane)];
+            simd::widen_lanes<typename Width::arch>(from, features);
+            unroll<features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+              Width::store(v + i * Width::all + c * Width::size, features[i]);
+            });
+          } else {
+            for (int i = 0; i < features_a_lane; ++i) v[i * Width::all + c] = T(from[i]);
+          }
+        });
+  }
+
+  template <class Width>
+  [[gnu::noinline]] static void add_up(block_index const& index, W const* weights, int tokens, T const* v,
+                                       std::int64_t group_size, T* sums, std::int64_t sums_stride, int first,
+                                       int last) noexcept {
+    for (int line = first; line < last; ++line, sums += sums_stride) {
+      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
+      T const* group = v;
+      for (int t = 0; t < tokens; t += Width::all, group += group_size)
+        add_line<Width>(blocks, weights + blocks.first, group, sums + t);
+    }
+  }
+
+  template <class Width>
+  TESSERA_INLINE static void add_line(block_line const& blocks, W const* w, T const* v, T* sums) {
+    constexpr int count = Width::count;
+    typename Width::type acc[unsigned(sets)][unsigned(count)];
+    unroll<sets * count>([&](auto i)
+                             TESSERA_INLINE_LAMBDA { acc[i / count][i % count] = Width::broadcast(T(0)); });
+    const auto add = [&](auto set, T weight, std::int64_t column) TESSERA_INLINE_LAMBDA {
+      const auto factor = Width::broadcast(weight);
+      T const* const from = v + column * std::int64_t(Width::all);
+      unroll<count>([&](auto c) TESSERA_INLINE_LAMBDA {
+        acc[set][c] = Width::fma(factor, Width::load(from + c * Width::size), acc[set][c]);
+      });
+    };
+    std::int32_t const* const columns = blocks.columns;
+    int b = 0;
+    for (; b + widened_at_once <= blocks.count; b += widened_at_once) {
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(w + b) + prefetch_distance);
+      simd::prefetch<1>(reinterpret_cast<std::byte const*>(columns + b) + prefetch_distance);
+      T const* wide;
+      alignas(64) T room[unsigned(widened_at_once)];
+      if constexpr (std::is_same_v<W, T>) {
+        wide = w + b;
+      } else {
+        unroll<widened_at_once / lanes>([&](auto i) TESSERA_INLINE_LAMBDA {
+          simd::store<Arch>(room + i * lanes, simd::load_values<Arch>(w + b + i * lanes).data);
+        });
+        wide = room;
+      }
+      unroll<widened_at_once / 2>([&](auto i) TESSERA_INLINE_LAMBDA {
+        const simd::index_pair at = simd::load_pair(columns + b + 2 * i);
+        add(std::integral_constant<int, 2 * i % sets>(), wide[2 * i], at.first);
+        add(std::integral_constant<int, (2 * i + 1) % sets>(), wide[2 * i + 1], at.second);
+      });
+    }
+    for (; b + sets <= blocks.count; b += sets)
+      unroll<sets>([&](auto i) TESSERA_INLINE_LAMBDA { add(i, T(w[b + i]), columns[b + i]); });
+    unroll<sets - 1>([&](auto i) TESSERA_INLINE_LAMBDA {
+      if (b + i < blocks.count) add(i, T(w[b + i]), columns[b + i]);
+    });
+    unroll<count>([&](auto c) TESSERA_INLINE_LAMBDA {
+      Width::store(sums + c * Width::size,
+                   Width::add(Width::add(acc[0][c], acc[1][c]), Width::add(acc[2][c], acc[3][c])));
+    });
+  }
+};
+
+}}}  // namespace tessera::TESSERA_ISA::kernels
+#endif
+
 // ---- tessera/kernels/vector_product.hpp
 #ifndef TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
 #define TESSERA_SINGLE_KERNELS_VECTOR_PRODUCT
@@ -10667,37 +11021,68 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int lanes = simd::lanes<T, Arch>;
   static constexpr int rows = Block::rows, cols = Block::cols;
   static constexpr bool is_single = Block::elements == 1;
-  /// Of W·v; with more, lanes that hold tokens are faster, unless they would need wider copies of W. Measured
-  /// on Zen 3, with AVX-512 by its lanes.
-  static constexpr int most_tokens = sizeof(W) == 1 ? 16 : is_single || cols >= 16 ? lanes : lanes / 2;
+  using singles = vector_sums_1x1<Arch, W>;
+  static constexpr int most_tokens = 16;  // of W·v; with more, lanes that hold tokens are as fast
   /// Whether a register holds whole rows, or a row whole registers.
   static constexpr bool exists =
       is_single || cols % lanes == 0 || (lanes % cols == 0 && Block::elements % lanes == 0);
 
-  /// Some tokens, and their sums; one begins a stride behind another.
-  struct tokens {
-    int count;
-    T const* v;
-    std::int64_t v_stride;
-    T* sums;
-    std::int64_t sums_stride;
-  };
+  /// Numbers of v for each column of W, and of sums for each row, whose first `tokens` are results.
+  static std::int64_t v_width(int tokens) {
+    return is_single ? round_up(tokens, singles::beside(tokens)) : tokens;
+  }
+  static std::int64_t sums_width(int tokens) { return tokens == 1 ? 1 : round_up(tokens, lanes); }
+
+  /// Numbers of the registers of sums of a line.
+  static std::int64_t partial_size(int tokens) {
+    return is_single ? 0 : sets * ceil_div(rows, rows_a_register) * tokens * lanes;
+  }
+
+  /// Brings x, tokens of a panel, into the order in which by_rows reads it: v (block columns, tokens, cols).
+  ///   depth   stored features of x
+  template <class X> static void bring(X const* x, std::int64_t depth, int tokens, T* v) {
+    if constexpr (is_single) {
+      singles::bring(x, depth, tokens, v);
+    } else {
+      static_assert(granule % lanes == 0);
+      if (tokens == 1)
+        for (std::int64_t f = 0; f < depth; ++f) v[f] = T(x[place_in_panel<X>(f, 0)]);
+      else
+        for (std::int64_t f = 0; f < depth; f += lanes)
+          for (int token = 0; token < tokens; token += lanes) bring_square(x, f, token, tokens, v);
+      const std::int64_t whole = round_up<std::int64_t>(depth, cols);
+      for (std::int64_t f = depth; f < whole; ++f)
+        for (int t = 0; t < tokens; ++t) v[(f / cols * tokens + t) * cols + f % cols] = T(0);
+    }
+  }
 
   /// sums = W·v, of lines [first, last) of W, beginning with line `first`. The bits of a token do not
   /// depend on the others.
-  static void by_rows(block_index const& index, W const* weights, tokens of, int first, int last) noexcept {
-    for (int line = first; line < last; ++line, of.sums += rows) {
-      const block_line blocks = index.blocks() == 0 ? block_line{} : index.line(line);
-      W const* const w = weights + blocks.first * Block::elements;
-      if constexpr (is_single)
-        for (int t = 0; t < of.count; ++t)
-          of.sums[t * of.sums_stride] = sum_of_singles(blocks, w, of.v + t * of.v_stride);
-      else
-        for (int row = 0; row < rows; row += rows_at_once) {  // these weights stay in the L1
-          tokens all = of;
-          all.sums += row;
-          while (all.count > 0) sum_rows_of_some<most_together>(blocks, w + row * cols, all);
+  ///   sums      (rows of W, sums_width(tokens))
+  ///   partial   partial_size(tokens) numbers
+  static void by_rows(block_index const& index, W const* weights, int tokens, T const* v, std::int64_t depth,
+                      T* sums, T* partial, int first, int last) noexcept {
+    if constexpr (is_single) {
+      singles::by_rows(index, weights, tokens, v, depth * singles::beside(tokens), sums, sums_width(tokens),
+                       first, last);
+    } else {
+      if (index.blocks() == 0) {
+        std::fill_n(sums, (last - first) * rows * sums_width(tokens), T(0));
+        return;
+      }
+      stream next = stream_of(index, weights, tokens, first);
+      for (int line = first; line < last; ++line, sums += rows * sums_width(tokens)) {
+        const block_line blocks = index.line(line);
+        for (int begin = 0, end = -1; end != blocks.count; begin = end) {
+          end = blocks.count - begin < chunk + chunk / 2 ? blocks.count : begin + chunk;
+          part here{blocks.columns + begin, end - begin, begin == 0, end == blocks.count, tokens, v, partial};
+          W const* const w = weights + (blocks.first + begin) * Block::elements;
+          for (int row = 0; row < rows; row += rows_at_once)
+            for (int token = 0; token < tokens;)
+              token += sum_rows_of_some<most_together>(here, w + row * cols, token,
+                                                       sums + row * sums_width(tokens), next);
         }
+      }
     }
   }
 
@@ -10715,18 +11100,18 @@ template <class Arch, class W, class Block> struct vector_sums {
   }
 
  private:
-  static constexpr int prefetch_distance = 2048;  // bytes
-  static constexpr int chains = 8;                // sums that hide the latency of a multiply-add
+  static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
-  /// A divisor of the rows that fills whole registers.
+  /// A divisor of the rows that fills whole registers. All 16 rows of a block for one token: that some of
+  /// their sums leave the registers costs less than to read the block in two parts.
   static constexpr int rows_at_once = [] {
-    int most = std::min(rows, rows_a_register * chains);
+    int most = std::min(rows, rows_a_register * 2 * chains);
     while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
     return most;
   }();
   static constexpr int registers = rows_at_once / rows_a_register;
-  static constexpr int sets = std::max(1, chains / std::max(1, registers));  // blocks at once
+  static constexpr int sets = std::max(1, chains / 2 / std::max(1, registers));  // blocks at once
 
   /// Rows of which `Tokens` tokens are multiplied at a time, so that sums fit the registers; 0 if none do.
   template <int Tokens>
@@ -10738,59 +11123,108 @@ template <class Arch, class W, class Block> struct vector_sums {
       --most;
     return most;
   }();
-  static constexpr int most_together = rows_together<4> > 0 ? 4 : rows_together<2> > 0 ? 2 : 1;
+  static constexpr bool fours = rows_together<4> > (registers == 1 ? 0 : rows_a_register);
+  static constexpr int most_together = fours ? 4 : rows_together<2> > 0 ? 2 : 1;
 
-  static T sum_of_singles(block_line const& blocks, W const* w, T const* v) {
-    constexpr int at_once = 4;
-    reg acc[at_once];
-    unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA { acc[s] = simd::zero<Arch, T>(); });
-    int b = 0;
-    for (; b + at_once * lanes <= blocks.count; b += at_once * lanes)
-      unroll<at_once>([&](auto s) TESSERA_INLINE_LAMBDA {
-        acc[s] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b + s * lanes).data,
-                                    simd::gather<Arch>(v, blocks.columns + b + s * lanes), acc[s]);
-      });
-    for (; b + lanes <= blocks.count; b += lanes)
-      acc[0] = simd::fma<Arch, T>(simd::load_values<Arch>(w + b).data,
-                                  simd::gather<Arch>(v, blocks.columns + b), acc[0]);
-    T sum = simd::sum_lanes<T, Arch>((batch(acc[0]) + batch(acc[1])) + (batch(acc[2]) + batch(acc[3])));
-    for (; b < blocks.count; ++b) sum += T(w[b]) * v[blocks.columns[b]];
-    return sum;
+  /// Blocks of a line that are multiplied by all tokens before the next: they stay in the L1, and so does
+  /// their part of v.
+  static constexpr int chunk = std::max(1, 256 / cols / sets) * sets;
+
+  /// Weights are prefetched a chunk ahead, as each weight of a chunk is first read at its beginning.
+  using stream = stream_ahead;
+  static stream stream_of(block_index const& index, W const* weights, int tokens, int first_line) {
+    constexpr std::int64_t block_bytes = Block::elements * sizeof(W);
+    constexpr std::int64_t ahead = block_bytes * (chunk + chunk / 2) + 2048;
+    return {
+        reinterpret_cast<std::byte const*>(weights + index.place_of(first_line) * Block::elements) + ahead,
+        ceil_div<std::int64_t>(block_bytes, std::max(1, visits<most_together>(tokens)))};
+  }
+  /// Whether blocks are read in the order of memory: hardware prefetches these better.
+  template <int Tokens, int Height> static constexpr bool in_order = Tokens == 1 && Height == rows;
+  /// How often each block is visited with a prefetch.
+  template <int Tokens> static int visits(int tokens) {
+    constexpr int each = in_order<Tokens, rows_together<Tokens>> ? 0 : rows / rows_together<Tokens>;
+    if constexpr (Tokens > 1)
+      return tokens / Tokens * each + visits<Tokens / 2>(tokens % Tokens);
+    else
+      return tokens * each;
   }
 
-  /// The sums of rows_at_once rows of a line for as many of some tokens as go together: these are taken off.
-  template <int Tokens> static void sum_rows_of_some(block_line const& blocks, W const* w, tokens& of) {
+  /// Brings a register of features of a register of tokens.
+  template <class X>
+  TESSERA_INLINE static void bring_square(X const* x, std::int64_t feature, int token, int tokens, T* v) {
+    constexpr int features_a_lane = element_traits<X>::features_a_lane, together = std::min(cols, lanes);
+    reg square[unsigned(lanes)];
+    unroll<lanes / features_a_lane>([&](auto i) TESSERA_INLINE_LAMBDA {
+      X const* const from = x + place_in_panel<X>(feature + i * features_a_lane, token);
+      simd::prefetch<1>(from + 4 * lanes * panel_tokens);
+      simd::widen_lanes<Arch>(from, square + i * features_a_lane);
+    });
+    simd::transpose<T, Arch>(square);
+    const int live = std::min(lanes, tokens - token);
+    unroll<lanes>([&](auto t) TESSERA_INLINE_LAMBDA {
+      if (t < live)
+        unroll<lanes / together>([&](auto i) TESSERA_INLINE_LAMBDA {
+          const std::int64_t f = feature + i * together;
+          std::memcpy(v + (f / cols * tokens + token + t) * cols + f % cols,
+                      reinterpret_cast<T const*>(&square[t]) + i * together, together * sizeof(T));
+        });
+    });
+  }
+
+  /// Some blocks of a line, and the tokens.
+  struct part {
+    std::int32_t const* columns;
+    int count;
+    bool begins, ends;  // the line
+    int tokens;
+    T const* v;
+    T* partial;  // registers of sums, in the order of use
+  };
+
+  /// The sums of rows_at_once rows of a line for as many tokens from `token` on as go together: their number.
+  template <int Tokens> static int sum_rows_of_some(part& of, W const* w, int token, T* sums, stream& next) {
     if constexpr (Tokens > 1)
-      if (of.count < Tokens) return sum_rows_of_some<Tokens / 2>(blocks, w, of);
+      if (of.tokens - token < Tokens) return sum_rows_of_some<Tokens / 2>(of, w, token, sums, next);
     constexpr int height = rows_together<Tokens>;
+    const std::int64_t width = sums_width(of.tokens);
     for (int row = 0; row < rows_at_once; row += height)
-      sum_rows<Tokens, height>(blocks, w + row * cols, of.v, of.v_stride, of.sums + row, of.sums_stride);
-    of.count -= Tokens;
-    of.v += Tokens * of.v_stride;
-    of.sums += Tokens * of.sums_stride;
+      sum_rows<Tokens, height>(of, w + row * cols, of.v + token * cols, sums + row * width + token, width,
+                               next);
+    return Tokens;
   }
 
   /// The sums of `Height` rows of a line for some tokens. `w` is their first weight.
   template <int Tokens, int Height>
-  [[gnu::noinline]] static void sum_rows(block_line const& blocks, W const* w, T const* v,
-                                         std::int64_t v_stride, T* sums, std::int64_t sums_stride) {
+  [[gnu::noinline]] static void sum_rows(part& blocks, W const* w, T const* v, T* sums, std::int64_t width,
+                                         stream& next) {
     constexpr int of_token = Height / rows_a_register, all_of_set = Tokens * of_token;
     reg acc[unsigned(sets)][unsigned(all_of_set)];
-    unroll<sets * all_of_set>(
-        [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    T* const partial = blocks.partial;
+    blocks.partial += sets * all_of_set * lanes;
+    if (blocks.begins)
+      unroll<sets * all_of_set>(
+          [&](auto i) TESSERA_INLINE_LAMBDA { acc[i / all_of_set][i % all_of_set] = simd::zero<Arch, T>(); });
+    else
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        acc[i / all_of_set][i % all_of_set] = simd::load<Arch>(static_cast<T const*>(partial) + i * lanes);
+      });
+    stream fetching = next;  // in registers
+    const std::int64_t column_size = blocks.tokens * cols;
     const auto add = [&](auto set, int b) TESSERA_INLINE_LAMBDA {
       W const* const values = w + std::int64_t(b) * Block::elements;
-      T const* const of_block = v + std::int64_t(blocks.columns[b]) * cols;
-      if constexpr (Height < rows)  // the parts of blocks are no stream that hardware prefetches
-        for (int byte = 0; byte < Height * cols * int(sizeof(W)); byte += 64)
-          simd::prefetch<1>(reinterpret_cast<std::byte const*>(values) + prefetch_distance + byte);
+      T const* const of_block = v + blocks.columns[b] * column_size;
+      if constexpr (!in_order<Tokens, Height>)
+        fetching.template fetch<ceil_div(Height * cols * int(sizeof(W)), 64)>();
       unroll<row_registers>([&](auto k) TESSERA_INLINE_LAMBDA {
         reg factor[unsigned(Tokens)];
         unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
-          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * v_stride + k * lanes);
+          factor[t] = simd::repeat<std::min(cols, lanes), Arch>(of_block + t * cols + k * lanes);
+          if constexpr (Tokens > 1) simd::pin(factor[t]);
         });
         unroll<of_token>([&](auto r) TESSERA_INLINE_LAMBDA {
-          const reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          reg weight = simd::load_values<Arch>(values + (r * row_registers + k) * lanes).data;
+          if constexpr (Tokens > 1) simd::pin(weight);
           unroll<Tokens>([&](auto t) TESSERA_INLINE_LAMBDA {
             acc[set][t * of_token + r] = simd::fma<Arch, T>(weight, factor[t], acc[set][t * of_token + r]);
           });
@@ -10801,7 +11235,21 @@ template <class Arch, class W, class Block> struct vector_sums {
     for (; b + sets <= blocks.count; b += sets)
       unroll<sets>([&](auto s) TESSERA_INLINE_LAMBDA { add(s, b + s); });
     for (; b < blocks.count; ++b) add(std::integral_constant<int, 0>(), b);
+    next = fetching;
+    if (!blocks.ends) {
+      unroll<sets * all_of_set>([&](auto i) TESSERA_INLINE_LAMBDA {
+        simd::store<Arch>(partial + i * lanes, acc[i / all_of_set][i % all_of_set]);
+      });
+      return;
+    }
+    store_rows<Tokens, Height>(acc, sums, width);
+  }
 
+  template <int Tokens, int Height>
+  TESSERA_INLINE static void store_rows(
+      reg const (&acc)[unsigned(sets)][unsigned(Tokens * (Height / rows_a_register))], T* sums,
+      std::int64_t width) {
+    constexpr int all_of_set = Tokens * (Height / rows_a_register);
     constexpr int group = std::min(cols, lanes);  // lanes that belong to one row
     reg all[unsigned(round_up(all_of_set, group))];
     unroll<round_up(all_of_set, group)>([&](auto r) TESSERA_INLINE_LAMBDA {
@@ -10817,8 +11265,8 @@ template <class Arch, class W, class Block> struct vector_sums {
     unroll<ceil_div(all_of_set, group)>([&](auto g) TESSERA_INLINE_LAMBDA {
       simd::store<Arch>(by_token + g * lanes, simd::sum_groups<group, T, Arch>(all + g * group));
     });
-    for (int t = 0; t < Tokens; ++t)
-      std::memcpy(sums + t * sums_stride, by_token + t * Height, Height * sizeof(T));
+    for (int row = 0; row < Height; ++row)
+      for (int t = 0; t < Tokens; ++t) sums[row * width + t] = by_token[t * Height + row];
   }
 
   /// Adds the products of some blocks of a line with its rows of v.
@@ -10869,30 +11317,33 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   using sums_of = vector_sums<Arch, typename Types::weight, Block>;
   static constexpr bool exists = sums_of::exists;
 
-  /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
-  /// together.
+  /// Bytes of product_arguments::sums, which hold the tokens of x, sums of the lines that are computed
+  /// together, and registers of sums of a line.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
+    const int most = int(std::min<std::int64_t>(tokens, sums_of::most_tokens));
     const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
-    return std::size_t(tokens * (vector_size(depth) + lines * line_rows)) * sizeof(T);
+    return std::size_t(vector_size(depth, most) + lines * line_rows * sums_of::sums_width(most) +
+                       (Transposed ? 0 : sums_of::partial_size(most))) *
+           sizeof(T);
   }
 
   ///   by_rows   the index of W, also for Wᵀ
   static void run(product_arguments<Types, Tree> const& a, block_index const& by_rows) noexcept {
-    const std::int64_t size = vector_size(a.depth), height = lines_at_once * line_rows;
     T* const v = a.sums;
-    T* const sums = v + a.tokens * size;
-    for (int t = 0; t < a.tokens; ++t) {
-      for (std::int64_t f = 0; f < a.depth; ++f) v[t * size + f] = T(a.x[place_in_panel<X>(f, t)]);
-      std::fill(v + t * size + a.depth, v + (t + 1) * size, T(0));
-    }
+    T* const sums = v + vector_size(a.depth, a.tokens);
     if constexpr (Transposed) {
+      for (std::int64_t f = 0; f < a.depth; ++f) v[f] = T(a.x[place_in_panel<X>(f, 0)]);
+      std::fill(v + a.depth, sums, T(0));
       sums_of::by_cols(by_rows, a.weights, v, sums, a.first_line, a.last_line);
-      store(a, sums + std::int64_t(a.first_line) * line_rows, 0, a.first_line, a.last_line);
+      store(a, sums + std::int64_t(a.first_line) * line_rows, a.first_line, a.last_line);
     } else {
+      T* const partial = sums + lines_at_once * line_rows * sums_of::sums_width(a.tokens);
+      sums_of::bring(a.x, a.depth, a.tokens, v);
       for (int line = a.first_line, end; line < a.last_line; line = end) {
         end = std::min(a.last_line, line + lines_at_once);
-        sums_of::by_rows(by_rows, a.weights, {a.tokens, v, size, sums, height}, line, end);
-        store(a, sums, height, line, end);  // while weights come from memory
+        fetch_results(a, line, end);
+        sums_of::by_rows(by_rows, a.weights, a.tokens, v, a.depth, sums, partial, line, end);
+        store(a, sums, line, end);  // while weights come from memory
       }
     }
   }
@@ -10901,30 +11352,35 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   static constexpr int line_rows = Transposed ? Block::cols : Block::rows;
   static constexpr int lines_at_once = std::max(1, granule / line_rows);
 
-  /// The results of some lines, whose sums are of the first token, and `stride` behind of the next.
-  static void store(product_arguments<Types, Tree> const& a, T const* sums, std::int64_t stride, int first,
-                    int last) {
+  /// Asks for the memory of the results of some lines: else each store would wait for it.
+  static void fetch_results(product_arguments<Types, Tree> const& a, int first, int last) {
+    using Y = typename Types::result;
+    constexpr int step = element_traits<Y>::features_a_lane, lanes_a_line = 64 / (step * int(sizeof(Y)));
+    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (std::int64_t f = std::int64_t(first) * line_rows; f < end; f += step)
+      for (int token = 0; token < a.tokens; token += lanes_a_line)
+        simd::prefetch<1>(a.y + place_in_panel<Y>(f, token));
+  }
+  /// The results of some lines.
+  static void store(product_arguments<Types, Tree> const& a, T const* sums, int first, int last) {
     using batch = simd::batch<T, Arch>;
     constexpr int results_a_lane = element_traits<typename Types::result>::features_a_lane,
                   lanes = simd::lanes<T, Arch>;
-    const std::int64_t begin = std::int64_t(first) * line_rows;
-    const std::int64_t end = std::min(a.rows, std::int64_t(last) * line_rows);
-    for (int token = 0; token < a.tokens; token += lanes) {
-      const int live = std::min(lanes, a.tokens - token);
+    const std::int64_t width = sums_of::sums_width(a.tokens), begin = std::int64_t(first) * line_rows,
+                       end = std::min(a.rows, std::int64_t(last) * line_rows);
+    for (int token = 0; token < a.tokens; token += lanes)
       for (std::int64_t f = begin; f < end; f += results_a_lane) {
         batch of_lane[unsigned(results_a_lane)];
         for (int i = 0; i < results_a_lane; ++i) {
-          alignas(64) T by_token[unsigned(lanes)] = {};
-          for (int t = 0; t < live && f + i < end; ++t)
-            by_token[t] = sums[(token + t) * stride + f + i - begin];
-          of_lane[i] = batch::load_unaligned(by_token);
+          T const* const from = sums + (f + i - begin) * width + token;
+          of_lane[i] = f + i >= end ? batch(T(0)) : width == 1 ? batch(*from) : batch::load_unaligned(from);
         }
         store_result<true>(a, of_lane, f, token);
       }
-    }
   }
-  static std::int64_t vector_size(std::int64_t depth) {
-    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols);
+  /// Numbers of v.
+  static std::int64_t vector_size(std::int64_t depth, int tokens) {
+    return round_up<std::int64_t>(depth, Transposed ? Block::rows : Block::cols) * sums_of::v_width(tokens);
   }
 };
 
@@ -16756,6 +17212,99 @@ squares<expr::held<First const&>, expr::held<Second const&>, Assignment...> squa
 }}}  // namespace tessera::TESSERA_ISA::eval
 #endif
 
+// ---- tessera/exec/available_memory.hpp
+#ifndef TESSERA_SINGLE_EXEC_AVAILABLE_MEMORY
+#define TESSERA_SINGLE_EXEC_AVAILABLE_MEMORY
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace exec {
+
+namespace detail {
+
+inline constexpr std::uint64_t unknown_memory = std::numeric_limits<std::uint64_t>::max();
+
+/// The number in the line of a file that begins with a word, as of /proc/meminfo; `otherwise` if none does.
+std::uint64_t number_behind(std::string const& path, char const* word, std::uint64_t otherwise);
+
+/// Bytes left of the limit in a control group's folder, of version 2, and its pages of files, which the
+/// system takes back; unknown_memory without a limit.
+std::uint64_t memory_left(std::string const& folder);
+
+/// The least of the control group at root + path and of all above it.
+std::uint64_t memory_left_up_to(std::string const& root, std::string path);
+
+}  // namespace detail
+
+/// Bytes that this process may still take, by the estimate of the system (MemAvailable of Linux) and by the
+/// limits of its control groups (containers; version 2) where these are mounted as usual. The greatest number
+/// where nothing is known. Other processes may take them first.
+std::uint64_t available_memory();
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY std::uint64_t number_behind(std::string const& path, char const* word,
+                                                      std::uint64_t otherwise) {
+  std::uint64_t found = otherwise;
+  if (std::FILE* const file = std::fopen(path.c_str(), "r")) {
+    char line[256];
+    const std::size_t length = std::strlen(word);
+    unsigned long long number = 0;
+    while (std::fgets(line, sizeof line, file))
+      if (std::strncmp(line, word, length) == 0 && std::sscanf(line + length, " %llu", &number) == 1) {
+        found = number;
+        break;
+      }
+    std::fclose(file);
+  }
+  return found;
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t memory_left(std::string const& folder) {
+  const std::uint64_t most = number_behind(folder + "/memory.max", "", unknown_memory),
+                      used = number_behind(folder + "/memory.current", "", 0);
+  if (most == unknown_memory) return most;
+  const std::string stat = folder + "/memory.stat";
+  const std::uint64_t of_files =
+      number_behind(stat, "inactive_file ", 0) + number_behind(stat, "active_file ", 0);
+  return most - std::min(most, used - std::min(used, of_files));
+}
+
+TESSERA_COLD TESSERA_BODY std::uint64_t memory_left_up_to(std::string const& root, std::string path) {
+  std::uint64_t left = memory_left(root);
+  for (; path.size() > 1; path.erase(path.rfind('/'))) left = std::min(left, memory_left(root + path));
+  return left;
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY std::uint64_t available_memory() {
+  const std::uint64_t kibibytes =
+      detail::number_behind("/proc/meminfo", "MemAvailable:", detail::unknown_memory / 1024);
+  std::uint64_t left = kibibytes == detail::unknown_memory / 1024 ? detail::unknown_memory : kibibytes * 1024;
+  if (std::FILE* const groups = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, groups)) {
+      line[std::strcspn(line, "\n")] = '\0';
+      if (std::strncmp(line, "0::/", 4) == 0)
+        left = std::min(left, detail::memory_left_up_to("/sys/fs/cgroup", line + 3));
+    }
+    std::fclose(groups);
+  }
+  return left;
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::exec
+#endif
+
 // ---- tessera/expr/nm_product.hpp
 #ifndef TESSERA_SINGLE_EXPR_NM_PRODUCT
 #define TESSERA_SINGLE_EXPR_NM_PRODUCT
@@ -17269,6 +17818,8 @@ class mapped_file {
 
   std::string const& path() const { return path_; }
   std::span<std::byte const> bytes() const { return bytes_; }
+  /// The same bytes, to be changed by this process for itself: the file stays as it is.
+  std::span<std::byte> writable_bytes() const;
 
  private:
   std::string path_;
@@ -17423,6 +17974,13 @@ TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path))
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
   bytes_ = {static_cast<std::byte const*>(address), size};
+}
+
+TESSERA_BODY std::span<std::byte> mapped_file::writable_bytes() const {
+  std::byte* const first = const_cast<std::byte*>(bytes_.data());
+  if (!bytes_.empty() && ::mprotect(first, bytes_.size(), PROT_READ | PROT_WRITE) != 0)
+    detail::system_failure("map", path_, 0, errno);
+  return {first, bytes_.size()};
 }
 
 TESSERA_BODY void file_writer::write(std::span<std::byte const> bytes) {
@@ -18989,6 +19547,7 @@ TESSERA_BODY std::string own_checksum(std::string text, std::size_t at) {
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19021,6 +19580,7 @@ enum class checksums { none, in_metadata };
 namespace detail {
 
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;  // as in the reference
+inline constexpr std::size_t alignment_of_tensors = 64;                   // as of an aligned_array
 inline constexpr std::string_view metadata_name = "__metadata__";
 
 /// The key in the metadata of a tensor's checksum.
@@ -19029,8 +19589,10 @@ inline std::string checksum_key(std::string const& tensor) { return "tessera.che
 }  // namespace detail
 
 /// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
-/// Wider numbers come first, so that each tensor is aligned to its numbers. Throws shape_error or io_error,
-/// before anything is written, if a tensor's bytes do not fit its shape or two have one name.
+/// Tensors of a multiple of 64 bytes begin at such a multiple, so that a program that maps the file can
+/// borrow them. They are first, and among them and among the others wider numbers are, so that each tensor is
+/// aligned to its numbers. Throws shape_error or io_error, before anything is written, if a tensor's bytes do
+/// not fit its shape or two have one name.
 void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
                        safetensors_metadata metadata = {}, checksums wanted = checksums::none);
 
@@ -19064,6 +19626,12 @@ class safetensors_file {
   void read_into(std::string_view name, std::vector<std::int64_t> const& shape,
                  std::span<T> destination) const {
     read_into(name, dtype_name<T>(), shape, std::as_writable_bytes(destination));
+  }
+
+  /// The bytes of a tensor, to be changed by this process for itself: see mapped_file.
+  std::span<std::byte> writable_bytes(std::string_view name) const {
+    safetensor const& tensor = at(name);
+    return file_.writable_bytes().subspan(offset(tensor), tensor.bytes.size());
   }
 
   /// Throws io_error unless the bytes of a tensor have the checksum written with checksums::in_metadata.
@@ -19132,7 +19700,8 @@ TESSERA_BODY std::string safetensors_header(std::span<safetensor const* const> o
                                     {"data_offsets", json::array{begin, end}}}});
   }
   std::string text = to_text(std::move(header));
-  text.resize(round_up<std::size_t>(text.size(), 8), ' ');  // the data begin at a multiple of 8
+  constexpr std::size_t length = sizeof(std::uint64_t);
+  text.resize(round_up(length + text.size(), alignment_of_tensors) - length, ' ');
   return text;
 }
 
@@ -19168,7 +19737,11 @@ TESSERA_BODY void write_safetensors(std::string const& path, std::span<safetenso
     order.push_back(&tensor);
   }
   std::sort(order.begin(), order.end(), [](safetensor const* a, safetensor const* b) {
-    return std::pair(dtype_bits(b->dtype), a) < std::pair(dtype_bits(a->dtype), b);
+    const auto ends_between = [](safetensor const* tensor) {
+      return tensor->bytes.size() % detail::alignment_of_tensors != 0;
+    };
+    return std::tuple(ends_between(a), dtype_bits(b->dtype), a) <
+           std::tuple(ends_between(b), dtype_bits(a->dtype), b);
   });
 
   metadata.erase(std::string(detail::own_checksum_key));  // of another header
@@ -28346,6 +28919,18 @@ template <class Arch, class T, class Block> struct embedding {
   }
 };
 
+/// y(:, t) *= scales[ids[t]], for some features of the tokens of a panel.
+template <class T>
+void scale_tokens(float const* scales, std::int32_t const* ids, int tokens, T* y, range features) noexcept {
+  for (int t = 0; t < tokens; ++t) {
+    const float scale = scales[ids[t]];
+    for (int f = features.first; f < features.last; ++f) {
+      T& value = y[place_in_panel<T>(f, t)];
+      value = T(accumulator_t<T>(value) * accumulator_t<T>(scale));
+    }
+  }
+}
+
 /// y(:, t) = x(:, positions[t]), for features [first, last) of one panel of y.
 ///   stride   elements from one panel of x to the next
 template <class T>
@@ -29012,6 +29597,16 @@ class any_tensor {
   void reset_like(any_tensor const& other) {
     reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
   }
+  /// Makes it a matrix of its size and of another pattern over the values of another owner, who keeps them
+  /// for longer; false, and nothing changes, if they do not begin and end at multiples of 64 bytes. Throws as
+  /// block_sparse_matrix::over.
+  bool borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
+    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
+    if (reinterpret_cast<std::uintptr_t>(lent.data()) % alignment != 0 || lent.size() % alignment != 0)
+      return false;
+    type_->borrow(tensor_, lent, stored);
+    return true;
+  }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
 
@@ -29045,6 +29640,7 @@ class any_tensor {
     void (*assign)(void* tensor, void const* from);
     void (*reset)(void* tensor, std::int64_t rows, std::int64_t cols, tessera::pattern const&);
     void (*set_pattern)(void* tensor, tessera::pattern const&, pattern_moves const*) = nullptr;
+    void (*borrow)(void* tensor, std::span<std::byte> lent, tessera::pattern const&) = nullptr;
     std::vector<double> (*norms)(void const* tensor, block_norm) = nullptr;
     std::vector<double> (*sums)(void const* tensor) = nullptr;
     std::vector<char> (*weakest)(void const* tensor, std::int64_t, block_norm) = nullptr;
@@ -29097,6 +29693,11 @@ class any_tensor {
       [](void* tensor, tessera::pattern const& stored, pattern_moves const* moves) {
         auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
         moves ? of.set_pattern(stored, *moves) : of.set_pattern(stored);
+      },
+      [](void* tensor, std::span<std::byte> lent, tessera::pattern const& stored) {
+        auto& of = *static_cast<block_sparse_matrix<T, Block>*>(tensor);
+        const std::span<T> values(reinterpret_cast<T*>(lent.data()), lent.size() / sizeof(T));
+        of = block_sparse_matrix<T, Block>::over(values, of.rows(), of.cols(), stored);
       },
       [](void const* tensor, block_norm kind) {
         const auto norms =
@@ -30348,7 +30949,7 @@ struct model_size {
   std::int64_t live_parameters = 0;          // stored, without elements that overhang a matrix
   std::int64_t stored_elements = 0;          // stored, with all padding of blocks and vectors
   std::int64_t stored_blocks = 0;            // of matrices
-  std::int64_t copied_bytes = 0;             // of copies of weights in other elements
+  std::int64_t copied_bytes = 0;             // of weights, and copies of some, in other elements
   std::int64_t multiply_adds = 0;            // with weights, for each token of a forward pass
   std::int64_t attention_multiply_adds = 0;  // for each pair of query and key of a forward pass
   std::int64_t cached_values = 0;            // for each token of a decoding: see token_cache
@@ -30390,6 +30991,21 @@ struct model_size {
     increase(live_parameters, features);
     increase(stored_elements, round_up<std::int64_t>(features, granule));
     return *this;
+  }
+  /// Adds a matrix, or a vector, that has no gradients, in elements of its own.
+  template <element E>
+  model_size& frozen_matrix(std::int64_t rows, std::int64_t cols, double density, block_size block,
+                            std::int64_t uses = 1) {
+    const std::int64_t before = stored_elements;
+    matrix(rows, cols, density, block, uses);
+    increase(copied_bytes, detail::product(stored_elements - before, std::int64_t(sizeof(E))));
+    stored_elements = before;
+    return sizeof(E) == 1 ? frozen_numbers(rows) : *this;  // scales
+  }
+  model_size& frozen_vector(std::int64_t features) {
+    increase(parameters, features);
+    increase(live_parameters, features);
+    return frozen_numbers(features);
   }
   /// Adds a copy of a weight beside it, in another element.
   model_size& copies(std::int64_t bytes) {
@@ -30494,6 +31110,10 @@ struct model_size {
     void apart(std::string_view, auto const&) {}
   };
 
+  model_size& frozen_numbers(std::int64_t count) {
+    increase(copied_bytes, detail::product(round_up<std::int64_t>(count, granule), std::int64_t(4)));
+    return *this;
+  }
   static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
   lent lent_in_all() const {
     lent all = lent_to_parts_;
@@ -30902,12 +31522,22 @@ template <element T> class token_cache {
   std::span<std::int32_t const> slot_list() const { return slots_; }
   bool begins() const { return begins_; }
 
-  /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one.
+  /// The cache of the next layer of the pass. Throws shape_error if that of the first pass was another one,
+  /// or if there was none and sequences go on.
   ///   window   of the layer, which needs no more tokens; 0: none
   key_value_cache<T>& next(int heads, int head_size, std::int64_t window) {
     const std::int64_t tokens = window == 0 ? tokens_ : std::min(tokens_, window);
+    if (next_ == layers_.size() && !begins_)
+      throw shape_error(message("[token_cache] ", next_,
+                                " layers have keys of earlier tokens, but the model has ",
+                                "more: a cache is of one model"));
     if (next_ == layers_.size()) layers_.emplace_back(count_, heads, head_size, tokens, how_);
     key_value_cache<T>& its = layers_[next_++];
+    if (its.tokens() != round_up<std::int64_t>(tokens, panel_tokens))
+      throw shape_error(message("[token_cache] layer ", next_ - 1, " sees ", tokens,
+                                " tokens, but there is room "
+                                "for ",
+                                its.tokens(), " as it was before: a cache is of one model"));
     if (its.heads() != heads || its.head_size() != head_size)
       throw shape_error(message("[token_cache] layer ", next_ - 1, " has ", heads, " heads of ", head_size,
                                 ", but had ", its.heads(), " of ", its.head_size(),
@@ -33245,6 +33875,8 @@ template <element T, class Layer> struct layer_range {
   using gradients = std::span<typename Layer::gradients>;
 
   void forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const;
+  /// Forward where no backward follows: layers save their values in one place, one after the other.
+  void predict(panel_matrix<T> const& x, destination<T> y, pass<T> const& p) const;
   void recompute(panel_matrix<T> const& x, saved& s, pass<T> const& p) const;
   void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
                 gradients g, pass<T> const& p) const;
@@ -33278,6 +33910,19 @@ void layer_range<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, 
                                     pass<T> const& p) const {
   panel_matrix<T> const& last_input = all_but_last(x, s, p);
   layer(count - 1).forward(last_input, y, s.layers[count - 1], pass_of(count - 1, p));
+}
+
+template <element T, class Layer>
+void layer_range<T, Layer>::predict(panel_matrix<T> const& x, destination<T> y, pass<T> const& p) const {
+  const auto s = p.template borrow_saved<typename Layer::saved>();
+  const auto a = p.borrow(x.features(), x.tokens()), b = p.borrow(x.features(), x.tokens());
+  panel_matrix<T> const* below = &x;
+  for (std::size_t i = 0; i + 1 < count; ++i) {
+    panel_matrix<T>& above = below == &*a ? *b : *a;
+    layer(i).forward(*below, above, *s, pass_of(i, p));
+    below = &above;
+  }
+  layer(count - 1).forward(*below, y, *s, pass_of(count - 1, p));
 }
 
 template <element T, class Layer>
@@ -33366,6 +34011,8 @@ template <element T, class Layer> struct stack {
       throw error(message("[stack] backward with layers used ", times, " times, but in forward ", s.times,
                           ": set `times` before forward"));
   }
+  static constexpr bool carries_states =
+      requires(Layer const& layer, typename Layer::saved& s, pass<T> const& p) { layer.carry(s, p); };
   std::size_t uses() const { return layers.size() * std::size_t(times); }
   layer_range<T, Layer> all() const { return {layers, 0, uses()}; }
   std::size_t first_of(int segment) const { return uses() * std::size_t(segment) / std::size_t(segments); }
@@ -33378,7 +34025,9 @@ template <element T, class Layer> struct stack {
 template <element T, class Layer>
 void stack<T, Layer>::forward(panel_matrix<T> const& x, destination<T> y, saved& s, pass<T> const& p) const {
   require_layers();
-  s.segments = p.cache ? 0 : segments, s.times = times;  // no backward, and states are taken over from s
+  // In a pass with a cache, behind which is no backward, only states are kept.
+  s.segments = p.cache ? (carries_states ? 0 : -1) : segments, s.times = times;
+  if (s.segments < 0) return all().predict(x, y, p);
   if (s.segments == 0) return all().forward(x, y, s.kept, p);
   s.inputs.resize(std::size_t(segments - 1));
   for (int i = 0; i < segments; ++i) {
@@ -33410,6 +34059,58 @@ void stack<T, Layer>::backward(panel_matrix<T> const& x, saved const& s, panel_m
 }
 
 }}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/tensor/row_quantised_matrix.hpp
+#ifndef TESSERA_SINGLE_TENSOR_ROW_QUANTISED_MATRIX
+#define TESSERA_SINGLE_TENSOR_ROW_QUANTISED_MATRIX
+#include <cstdint>
+#include <utility>
+
+namespace tessera { inline namespace TESSERA_ISA {
+
+/// A matrix in 8 bits, each row with a scale of its own, as weights are kept for use ("per channel": Wu et
+/// al. 2020, §3.1.3): W(i, :) ≈ scale[i] * values(i, :). As a factor of a product it is W.
+///   values (rows, cols)   scale (rows)
+template <element E, class Block>
+  requires(sizeof(E) == 1)
+struct row_quantised_matrix {
+  using value_type = E;
+  using block = Block;
+
+  block_sparse_matrix<E, Block> values;
+  feature_vector<float> scale;
+
+  std::int64_t rows() const { return values.rows(); }
+  std::int64_t cols() const { return values.cols(); }
+  tessera::pattern const& pattern() const { return values.pattern(); }
+  static void parts(auto& each, auto&... of) { each("", of.values...), each("scale", of.scale...); }
+};
+
+/// The expression scale ⊙ (values x).
+template <element E, class Block, class X>
+auto operator*(row_quantised_matrix<E, Block> const& w TESSERA_LIFETIMEBOUND, X&& x) {
+  return w.scale * (w.values * std::forward<X>(x));
+}
+template <element E, class Block, class X>
+void operator*(row_quantised_matrix<E, Block> const&&, X&&) = delete;
+
+/// Wᵀ of a row_quantised_matrix, for use in a product: transposed(w) * y.
+template <element E, class Block> struct row_quantised_transpose {
+  row_quantised_matrix<E, Block> const& of;
+};
+template <element E, class Block>
+row_quantised_transpose<E, Block> transposed(row_quantised_matrix<E, Block> const& w TESSERA_LIFETIMEBOUND) {
+  return {w};
+}
+template <element E, class Block> void transposed(row_quantised_matrix<E, Block> const&&) = delete;
+
+/// The expression valuesᵀ (scale ⊙ y).
+template <element E, class Block, class Y> auto operator*(row_quantised_transpose<E, Block> const& w, Y&& y) {
+  return transposed(w.of.values) * (w.of.scale * std::forward<Y>(y));
+}
+
+}}  // namespace tessera::TESSERA_ISA
 #endif
 
 // ---- tessera/statements/embedding.hpp
@@ -33446,6 +34147,8 @@ template <class T, class Value, class Block> struct row_gathering_body {
   std::int32_t const* ids;
   int block_cols;  // of the table
   bool accumulates;
+  operand scale = {};      // of rows in 8 bits
+  bool has_scale = false;  // then it does not accumulate
 
   panels_to<T> const& destination() const { return y; }
   range columns_of(tile const& t) const { return part_of(block_cols, t.part, t.parts); }
@@ -33458,11 +34161,17 @@ template <class T, class Value, class Block> struct row_gathering_body {
     kernels::embedding<simd::native, T, Block>::gather(
         t.address<Value const>(table), block_cols, ids + t.index * panel_tokens, tokens_of(t.index, y.tokens),
         accumulates, panel, y.features, l.first, l.last);
+    if constexpr (sizeof(Value) == 1)
+      if (has_scale)
+        kernels::scale_tokens(t.address<float const>(scale), ids + t.index * panel_tokens,
+                              tokens_of(t.index, y.tokens), panel, features_of(t));
   }
   void describe(tile const& t, task_description& d) const {
-    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i)
-      read_once(d,
-                table_row<Value, Block>(table, block_cols, columns_of(t), ids[t.index * panel_tokens + i]));
+    for (int i = 0; i < tokens_of(t.index, y.tokens); ++i) {
+      const std::int64_t id = ids[t.index * panel_tokens + i];
+      read_once(d, table_row<Value, Block>(table, block_cols, columns_of(t), id));
+      if (has_scale) read_once(d, elements_of<float>(scale, 0, id, 1));
+    }
     if (accumulates) d.read(y.part(t, features_of(t)));
   }
 };
@@ -33572,9 +34281,15 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
   block_sparse_matrix<Value, Block> const* table;
   std::span<std::int32_t const> ids;
   bool accumulates;
+  feature_vector<float> const* scale = nullptr;  // of the rows, or none
 
   /// Throws shape_error.
-  void check() const { require_table(operation, *table, *y, ids); }
+  void check() const {
+    require_table(operation, *table, *y, ids);
+    if (scale && scale->size() != table->rows())
+      throw shape_error(message("[", operation, "] there are ", scale->size(), " scales of ", table->rows(),
+                                " rows of the table"));
+  }
 
   void lower(plan& p) const {
     check();
@@ -33583,7 +34298,9 @@ template <class T, class Value, class Block> struct TESSERA_STATEMENT gathered_r
     s.most_parts = table->pattern().block_cols();
     const panels_to<T> to{s.writes(by_panel(*y)), y->features(), y->tokens()};
     const operand from = s.reads(all_of(*table));
-    p.add(s, row_gathering_body<T, Value, Block>{to, from, ids.data(), s.most_parts, accumulates});
+    row_gathering_body<T, Value, Block> body{to, from, ids.data(), s.most_parts, accumulates};
+    if (scale) body.scale = s.reads(all_of(*scale)), body.has_scale = true;
+    p.add(s, body);
   }
 };
 
@@ -33656,6 +34373,16 @@ template <element T, element Value, class Block>
 auto gather_rows(panel_matrix<T>& y, block_sparse_matrix<Value, Block> const& table,
                  std::span<std::int32_t const> ids) {
   const eval::gathered_rows<T, Value, Block> statement{"gather_rows", &y, &table, ids, false};
+  statement.check();
+  return statement;
+}
+
+/// Of a table in 8 bits, whose rows have scales.
+template <element T, element E, class Block>
+auto gather_rows(panel_matrix<T>& y, row_quantised_matrix<E, Block> const& table,
+                 std::span<std::int32_t const> ids) {
+  const eval::gathered_rows<T, E, Block> statement{"gather_rows", &y,    &table.values,
+                                                   ids,           false, &table.scale};
   statement.check();
   return statement;
 }
@@ -34190,6 +34917,16 @@ struct decoding_options {
   cached_as cache = cached_as::same;  // how keys and values are kept
 };
 
+namespace detail {
+
+/// Throws machine_error unless keys and values fit the memory that is left.
+///   of_panel    bytes of 64 tokens of a sequence, in all layers
+///   available   bytes
+void require_cache_memory(std::int64_t sequences, std::int64_t tokens, std::int64_t of_panel,
+                          std::uint64_t available);
+
+}  // namespace detail
+
 /// Sequences that a model goes on with, whatever the model is. They begin and end when they like, and have
 /// any lengths. Not for several threads at once: a thread that serves has a decoding and a context of its
 /// own, over one model.
@@ -34233,10 +34970,17 @@ class any_decoding {
                        std::span<std::int32_t const> ids, std::vector<float>& logits) = 0;
   std::span<std::int64_t const> lengths() const { return lengths_; }
 
-  /// Adds the columns of logits (vocabulary, sequences).
+  /// Adds the columns of logits (vocabulary, sequences), some rows at a time: in a
+  /// cache line stand the logits of several sequences.
   template <element T> static void add(panel_matrix<T> const& logits, std::vector<float>& to) {
-    for (std::int64_t i = 0; i < logits.tokens(); ++i)
-      for (std::int64_t f = 0; f < logits.features(); ++f) to.push_back(static_cast<float>(logits(f, i)));
+    constexpr std::int64_t rows = 16;
+    const std::int64_t features = logits.features();
+    const std::size_t begin = to.size();
+    to.resize(begin + std::size_t(logits.tokens() * features));
+    for (std::int64_t first = 0; first < features; first += rows)
+      for (std::int64_t i = 0; i < logits.tokens(); ++i)
+        for (std::int64_t f = first; f < std::min(first + rows, features); ++f)
+          to[begin + std::size_t(i * features + f)] = static_cast<float>(logits(f, i));
   }
 
  private:
@@ -34261,7 +35005,8 @@ template <class Model> class decoding final : public any_decoding {
   static constexpr bool is_recurrent = requires(Model const& of) { of.cells; };
 
  public:
-  /// Throws option_error if the model has fewer positions than tokens are asked for.
+  /// Throws option_error if the model has fewer positions than tokens are asked for, and machine_error if
+  /// their keys and values do not fit the memory that is left: they are allocated by the first pass.
   decoding(Model const& model TESSERA_LIFETIMEBOUND, context& ctx TESSERA_LIFETIMEBOUND,
            decoding_options const& of = {})
       : any_decoding(completed(model, of)),
@@ -34269,6 +35014,14 @@ template <class Model> class decoding final : public any_decoding {
         ctx_(ctx),
         cache_(options().sequences, options().tokens, of.cache) {
     states_.resize(is_recurrent ? std::size_t(options().sequences) : 1);
+    if constexpr (!is_recurrent) {
+      const std::int64_t window = model.config.window,
+                         seen = window > 0 ? std::min(window, options().tokens) : options().tokens,
+                         bytes = of.cache == cached_as::same ? sizeof(T) : sizeof(bfloat16);
+      detail::require_cache_memory(options().sequences, seen,
+                                   Model::size(model.config).cache_bytes(panel_tokens, bytes),
+                                   exec::available_memory());
+    }
   }
   decoding(Model const&&, context&, decoding_options const& = {}) = delete;
 
@@ -34352,6 +35105,17 @@ template <class Model> class decoding final : public any_decoding {
 };
 
 #ifdef TESSERA_BODY
+
+TESSERA_COLD TESSERA_BODY void detail::require_cache_memory(std::int64_t sequences, std::int64_t tokens,
+                                                            std::int64_t of_panel, std::uint64_t available) {
+  const std::int64_t panels = ceil_div<std::int64_t>(tokens, panel_tokens);
+  const std::int64_t bytes = product(product(sequences, panels), of_panel);
+  if (std::uint64_t(bytes) <= available) return;
+  const std::uint64_t fit = available / std::uint64_t(product(sequences, of_panel)) * panel_tokens;
+  throw machine_error(message("[decoding] keys and values of ", sequences, " x ", tokens, " tokens take ",
+                              bytes, " bytes, but ", available, " are available: ", sequences, " x ", fit,
+                              " tokens fit"));
+}
 
 TESSERA_COLD TESSERA_BODY any_decoding::any_decoding(decoding_options const& of) : options_(of) {
   if (of.sequences < 1 || of.tokens < 1)
@@ -35061,31 +35825,89 @@ template <element T, class Layer> struct edge_popup {
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
 
+// ---- tessera/nn/frozen_matrix.hpp
+#ifndef TESSERA_SINGLE_NN_FROZEN_MATRIX
+#define TESSERA_SINGLE_NN_FROZEN_MATRIX
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+namespace detail {
+template <class E, class Block, bool IsByte> struct frozen_matrix {
+  using type = block_sparse_matrix<E, Block>;
+};
+template <class E, class Block> struct frozen_matrix<E, Block, true> {
+  using type = row_quantised_matrix<E, Block>;
+};
+}  // namespace detail
+
+/// A weight of elements E that is used, and not trained: of 8 bits with a scale for each row.
+template <class E, class Block>
+using frozen_matrix = typename detail::frozen_matrix<E, Block, sizeof(E) == 1>::type;
+
+/// One of this size that stores nothing until it is read, or taken from a trained model (nn::freeze).
+template <class Matrix> Matrix unread_matrix(std::int64_t rows, std::int64_t cols) {
+  using Block = typename Matrix::block;
+  const int height = int(ceil_div<std::int64_t>(rows, Block::rows)),
+            width = int(ceil_div<std::int64_t>(cols, Block::cols));
+  block_sparse_matrix<typename Matrix::value_type, Block> nothing(
+      rows, cols,
+      pattern::from_rows(height, width, std::vector<std::int32_t>(static_cast<std::size_t>(height) + 1), {}));
+  if constexpr (sizeof(typename Matrix::value_type) == 1)
+    return {std::move(nothing), feature_vector<float>(rows)};
+  else
+    return nothing;
+}
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
 // ---- tessera/nn/embedding.hpp
 #ifndef TESSERA_SINGLE_NN_EMBEDDING
 #define TESSERA_SINGLE_NN_EMBEDDING
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 
 /// y(:, t) = row ids[t] of a table.
 ///   table (symbols, features), dense   ids (tokens)   y (features, tokens)
+///   E   of the table, if it is not trained: see frozen_linear
 /// A table that also serves as the output weight has this one owner.
-template <element T> struct embedding {
-  dense_matrix<T> table;
+template <element T, class E = T> struct embedding {
+  static constexpr bool is_frozen = !std::is_same_v<T, E>;
+  using matrix = frozen_matrix<E, typename dense_matrix<T>::block>;
 
-  using gradients = embedding<accumulator_t<T>>;
+  matrix table;
+
+  using gradients = embedding<accumulator_t<T>, std::conditional_t<is_frozen, E, accumulator_t<T>>>;
 
   embedding() = default;
-  embedding(std::int64_t symbols, std::int64_t features) : table(symbols, features) {}
+  /// Zeros; a frozen table has no rows until it is read.
+  embedding(std::int64_t symbols, std::int64_t features) {
+    if constexpr (is_frozen)
+      table = unread_matrix<matrix>(symbols, features);
+    else
+      table = matrix(symbols, features);
+  }
 
-  static void parts(auto& each, auto&... of) { each.dense("", of.table...); }
+  static void parts(auto& each, auto&... of) {
+    if constexpr (is_frozen)
+      each.frozen("", of.table...);
+    else
+      each.dense("", of.table...);
+  }
   /// `uses` is 1 if the table is also the output weight, else 0.
   static model_size size(std::int64_t symbols, std::int64_t features, std::int64_t uses = 0) {
-    return model_size::of<T>().matrix(symbols, features, 1, block_size_of<typename dense_matrix<T>::block>(),
-                                      uses);
+    constexpr auto block = block_size_of<typename dense_matrix<T>::block>();
+    if constexpr (is_frozen)
+      return model_size::of<T>().template frozen_matrix<E>(symbols, features, 1, block, uses);
+    else
+      return model_size::of<T>().matrix(symbols, features, 1, block, uses);
   }
 
   void forward(std::span<std::int32_t const> ids, panel_matrix<T>& y, pass<T> const& p) const {
@@ -35093,9 +35915,47 @@ template <element T> struct embedding {
   }
   void backward(std::span<std::int32_t const> ids, panel_matrix<T> const& dy, gradients& g,
                 pass<T> const& p) const {
-    if (is_wanted(g.table)) run(p.ctx, scatter_rows(g.table, dy, ids));
+    if (is_wanted(g.table)) run(p.ctx, g.add_rows(dy, ids));
+  }
+
+  // Of gradients, the statements by which a table grows; none if it is frozen.
+
+  /// Row ids[t] += dy(:, t).
+  template <element L> auto add_rows(panel_matrix<L> const& dy, std::span<std::int32_t const> ids) {
+    if constexpr (is_frozen)
+      return statements();
+    else
+      return scatter_rows(table, dy, ids);
+  }
+  /// += dlogits xᵀ, as the output weight.
+  template <element L> auto add_products(panel_matrix<L> const& dlogits, panel_matrix<L> const& x) {
+    if constexpr (is_frozen)
+      return statements();
+    else
+      return table += sampled(dlogits * transposed(x));
   }
 };
+
+namespace detail {
+/// The type of the token table of a model: that of its layers, which then keep their weights frozen, else one
+/// that is trained.
+template <element T, class Layer> constexpr auto token_table_for() {
+  if constexpr (requires { typename Layer::token_table; })
+    return std::type_identity<typename Layer::token_table>();
+  else if constexpr (requires { &Layer::layer; })
+    return token_table_for<T, decltype(Layer::layer)>();
+  else if constexpr (requires { &Layer::attention; })
+    return token_table_for<T, decltype(Layer::attention)>();
+  else if constexpr (requires { &Layer::qkv; })
+    return token_table_for<T, decltype(Layer::qkv)>();
+  else if constexpr (requires { &Layer::base; })
+    return token_table_for<T, decltype(Layer::base)>();
+  else
+    return std::type_identity<embedding<T>>();
+}
+}  // namespace detail
+template <element T, class Layer>
+using token_table = typename decltype(detail::token_table_for<T, Layer>())::type;
 
 /// Throws shape_error unless there is one id, or one of `what`, for each token of the batch.
 template <element T>
@@ -35169,18 +36029,21 @@ template <element T, class Op> struct masked_token_head {
         .lends(features, 3);
   }
 
-  void forward(dense_matrix<T> const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
+  template <class Table>
+  void forward(Table const& table, panel_matrix<T> const& x, panel_matrix<T>& logits, saved& s,
                pass<T> const& p) const;
-  /// Also adds to dtable, the gradient by the table.
+  /// Also adds to dtable, the gradient of the embedding whose table it is.
   ///   goes_on   whether dx is wanted
-  void backward(dense_matrix<T> const& table, panel_matrix<T> const& x, saved const& s,
-                panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
-                dense_matrix<accumulator_t<T>>& dtable, gradients& g, pass<T> const& p) const;
+  template <class Table, class TableGradient>
+  void backward(Table const& table, panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dlogits,
+                panel_matrix<T>& dx, bool goes_on, TableGradient& dtable, gradients& g,
+                pass<T> const& p) const;
 };
 
 template <element T, class Op>
-void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                       panel_matrix<T>& logits, saved& s, pass<T> const& p) const {
+template <class Table>
+void masked_token_head<T, Op>::forward(Table const& table, panel_matrix<T> const& x, panel_matrix<T>& logits,
+                                       saved& s, pass<T> const& p) const {
   const std::int64_t features = table.cols();
   fit(s, {{features, 0}, {features, 0}, {}}, x.tokens());
   run(p.ctx, s.z = transform.value(x), s.activated = apply<Op>(s.z), norm.prepare(s.activated, s.norm, p),
@@ -35190,18 +36053,18 @@ void masked_token_head<T, Op>::forward(dense_matrix<T> const& table, panel_matri
 }
 
 template <element T, class Op>
-void masked_token_head<T, Op>::backward(dense_matrix<T> const& table, panel_matrix<T> const& x,
-                                        saved const& s, panel_matrix<T> const& dlogits, panel_matrix<T>& dx,
-                                        bool goes_on, dense_matrix<accumulator_t<T>>& dtable, gradients& g,
-                                        pass<T> const& p) const {
+template <class Table, class TableGradient>
+void masked_token_head<T, Op>::backward(Table const& table, panel_matrix<T> const& x, saved const& s,
+                                        panel_matrix<T> const& dlogits, panel_matrix<T>& dx, bool goes_on,
+                                        TableGradient& dtable, gradients& g, pass<T> const& p) const {
   const auto n = p.borrow(table.cols(), x.tokens()), dn = p.borrow(table.cols(), x.tokens()),
              dz = p.borrow(table.cols(), x.tokens());
   const bool to_transform = goes_on || any_wanted(g.transform), to_norm = to_transform || any_wanted(g.norm),
-             of_table = is_wanted(dtable);
+             of_table = any_wanted(dtable);
   run(p.ctx, when(of_table, [&] { return *n = norm.value(s.activated, s.norm); }),
       when(is_wanted(g.bias), [&] { return g.bias += sum_tokens(dlogits); }),
       when(to_norm, [&] { return *dn = transposed(table) * dlogits; }),
-      when(of_table, [&] { return dtable += sampled(dlogits * transposed(*n)); }));
+      when(of_table, [&] { return dtable.add_products(dlogits, *n); }));
   if (!to_norm) return;
   norm.backward(s.activated, s.norm, *dn, destination<T>(*dz).only_if(to_transform), g.norm, p);
   if (!to_transform) return;
@@ -35419,6 +36282,7 @@ struct encoder_body {
   using value_type = T;
   using block = Block;
   using layer = Layer;
+  using table = token_table<T, Layer>;
 
   /// The tokens of a batch and, if the model has segments, the segment of each token; without, it is 0.
   struct input {
@@ -35426,7 +36290,8 @@ struct encoder_body {
   };
 
   transformer_config config;
-  embedding<T> token_embedding, position_embedding, segment_embedding;
+  table token_embedding;
+  embedding<T> position_embedding, segment_embedding;
   layer_norm<T> embedding_norm;
   dropout<T> embedding_dropout;
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
@@ -35482,7 +36347,7 @@ struct encoder_body {
     of.check();
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, uses))
+        .part(table::size(of.vocabulary, features, uses))
         .part(embedding<T>::size(of.context, features), of.positions == position_coding::learned)
         .part(embedding<T>::size(of.segment_types, features), of.segment_types > 0)
         .part(layer_norm<T>::size(features, bias_term::present, of.norms))
@@ -35563,7 +36428,7 @@ void encoder_body<T, Block, Layer>::embedding_backward(input const& in, saved co
   embedding_norm.backward(s.summed, s.embedding_norm, dembedded,
                           destination<T>(dsummed).only_if(of_table || of_positions || of_segments),
                           g.embedding_norm, p);
-  run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dsummed, in.ids); }),
+  run(p.ctx, when(of_table, [&] { return g.token_embedding.add_rows(dsummed, in.ids); }),
       when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dsummed, s.positions); }));
   if (of_segments) run(p.ctx, scatter_rows(g.segment_embedding.table, dsummed, segments_of(in, s)));
 }
@@ -35602,7 +36467,7 @@ struct encoder : encoder_body<T, Block, Layer> {
     head = masked_token_head<T, Op>(config);
     if (config.next_sentence)
       next_sentence = {config.hidden, 2, {config.dropout, "next_sentence.pooled_dropout"}};
-    initialise_transformer(*this, config, seed, distribution::truncated_normal);
+    if (!body::table::is_frozen) initialise_transformer(*this, config, seed, distribution::truncated_normal);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -35701,8 +36566,7 @@ void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gra
   const auto dtop = p.borrow(config.hidden);
   const bool to_body = any_wanted(static_cast<typename body::gradients const&>(g));
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
-    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding.table, g.head,
-                  p);
+    head.backward(token_embedding.table, x, s.head, s.logits, dhead, to_body, g.token_embedding, g.head, p);
   };
   token_prediction<T>::backward(s.top, s, *dtop, to_body, p, of_head);
   if (s.next_sentence.loss.has_gradient) {
@@ -35712,6 +36576,196 @@ void encoder<T, Block, Layer, Op>::backward(input const& in, saved const& s, gra
   }
   if (to_body) this->encode_backward(in, s, *dtop, g, p);
 }
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/freeze.hpp
+#ifndef TESSERA_SINGLE_NN_FREEZE
+#define TESSERA_SINGLE_NN_FREEZE
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// Takes the parameters of a trained model into a model of the same names and sizes that keeps them in other
+/// elements, such as one of nn::frozen_linear, and rounds them to nearest. A row in 8 bits is scaled so that
+/// its largest value becomes the largest of the element (Wu et al. 2020, "Integer quantization for deep
+/// learning inference", §3.1). Throws error, before anything is changed, if a parameter has no partner of its
+/// size, or is infinite or not-a-number and has 8 bits in `to`.
+void freeze(parameter_list const& from, mutable_parameter_list to);
+
+#ifdef TESSERA_BODY
+
+namespace detail {
+
+TESSERA_COLD TESSERA_BODY double largest_number(element_type const& of) {
+  double number = 1e300;  // saturates
+  std::byte in_bits[8];
+  of.from_double(&number, 1, in_bits);
+  of.to_double(in_bits, 1, &number);
+  return number;
+}
+
+/// Scales with which the largest absolute value of each row becomes the largest number of an element.
+TESSERA_COLD TESSERA_BODY std::vector<float> scales_of_rows(std::string const& name, any_tensor const& matrix,
+                                                            element_type const& in) {
+  std::vector<double> largest(static_cast<std::size_t>(matrix.rows()));
+  for_each_value(matrix, matrix.data(), matrix.element().bytes,
+                 [&](std::byte const* at, std::int64_t row, std::int64_t) {
+                   double value = 0;
+                   matrix.element().to_double(at, 1, &value);
+                   double& most = largest[std::size_t(row)];
+                   if (!std::isnan(most) && !(std::abs(value) <= most)) most = std::abs(value);
+                 });
+  std::vector<float> scales;
+  for (const double most : largest) {
+    if (!(most <= double(std::numeric_limits<float>::max())))
+      throw error(message("[freeze] row ", scales.size(), " of ", name,
+                          " has a value that is infinite or not a number"));
+    const auto scale = float(most / largest_number(in));
+    scales.push_back(most == 0 ? 1.0f : std::max(scale, std::numeric_limits<float>::min()));
+  }
+  return scales;
+}
+
+/// Rounds the values of a tensor of the same size, each row divided by its scale, if there are scales.
+TESSERA_COLD TESSERA_BODY void take_rounded(any_tensor const& from, std::vector<float> const& scales,
+                                            any_tensor& to) {
+  if (to.is_matrix()) to.reset(from.pattern());
+  const std::size_t bytes = from.element().bytes;
+  for_each_value(from, from.data(), bytes, [&](std::byte const* at, std::int64_t row, std::int64_t) {
+    double value = 0;
+    from.element().to_double(at, 1, &value);
+    if (!scales.empty()) value /= double(scales[std::size_t(row)]);
+    to.element().from_double(&value, 1,
+                             to.data() + std::size_t(at - from.data()) / bytes * to.element().bytes);
+  });
+}
+
+}  // namespace detail
+
+TESSERA_COLD TESSERA_BODY void freeze(parameter_list const& from, mutable_parameter_list to) {
+  using tensors = std::map<std::string, any_tensor>;
+  const auto all_of = [](parameter_list const& list) {
+    tensors all;
+    const std::vector<std::string> names = list.names(), frozen = list.frozen_names();
+    for (std::size_t i = 0; i < names.size(); ++i) all.emplace(names[i], list[i].tensor);
+    for (std::size_t i = 0; i < frozen.size(); ++i) all.emplace(frozen[i], list.frozen()[i].tensor);
+    return all;
+  };
+  const tensors given = all_of(from);
+  tensors taken = all_of(to);
+  std::map<std::string, std::vector<float>> scales;  // of matrices that are to have some
+  for (auto const& [name, tensor] : taken) {
+    const auto its = given.find(name);
+    if (its == given.end()) {
+      constexpr std::string_view suffix = ".scale";
+      const std::string of = name.substr(0, name.size() - std::min(name.size(), suffix.size()));
+      if (!name.ends_with(suffix) || !given.contains(of) || !taken.contains(of))
+        throw error(message("[freeze] the trained model has no parameter ", name));
+      scales[of] = detail::scales_of_rows(of, given.at(of), taken.at(of).element());
+      continue;
+    }
+    const auto size = [](any_tensor const& t) {
+      return message(t.rows(), " x ", t.cols(), " in blocks of ", t.block_rows(), " x ", t.block_cols());
+    };
+    if (size(its->second) != size(tensor))
+      throw error(message("[freeze] ", name, " is ", size(its->second), ", and becomes ", size(tensor)));
+  }
+  for (auto& [name, tensor] : taken) {
+    const auto its = given.find(name);
+    if (its == given.end()) continue;
+    const auto scaled = scales.find(name);
+    detail::take_rounded(its->second, scaled == scales.end() ? std::vector<float>() : scaled->second, tensor);
+    if (scaled == scales.end()) continue;
+    std::ranges::copy(scaled->second, taken.at(name + ".scale").data<float>());
+  }
+}
+
+#endif
+
+}}}  // namespace tessera::TESSERA_ISA::nn
+#endif
+
+// ---- tessera/nn/frozen_linear.hpp
+#ifndef TESSERA_SINGLE_NN_FROZEN_LINEAR
+#define TESSERA_SINGLE_NN_FROZEN_LINEAR
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera { inline namespace TESSERA_ISA { namespace nn {
+
+/// y = W x + b of a trained layer that is used: the weights are kept in fewer bits than they were trained in,
+/// and are multiplied by activations of T as they are ("weight only": Dettmers et al. 2022, "LLM.int8()", has
+/// the memory; activations are not rounded). Weights of 8 bits have a scale for each row.
+///   x (in, tokens)   W (out, in), dense or block-sparse, of E   b (out)   y (out, tokens)
+///   E   bfloat16, float16, int8, float8_e4m3
+/// Nothing of it is trained; gradients go through it, so that nn::lora<T, Block, frozen_linear<…>> is trained
+/// (QLoRA: Dettmers et al. 2023). A model of such layers keeps its token table, and its head, in E, too. Its
+/// weights store nothing until nn::freeze takes them from a trained model, or a checkpoint is read.
+template <element T, element E, class Block> struct frozen_linear {
+  static_assert(std::is_same_v<accumulator_t<T>, float> && std::is_same_v<accumulator_t<E>, float> &&
+                    sizeof(E) <= 2,
+                "[frozen_linear] weights of 16 or 8 bits, and activations whose sums are float");
+  using value_type = T;
+  using block = Block;
+  using token_table = embedding<T, E>;  // of a model of such layers
+
+  frozen_matrix<E, Block> weight;
+  feature_vector<float> bias;
+  bias_term has_bias = bias_term::present;
+
+  struct saved {};
+  using gradients = frozen_linear<accumulator_t<T>, E, Block>;
+
+  static void parts(auto& each, auto&... of) {
+    each.frozen("weight", of.weight...);
+    each.frozen("bias", optional(of.bias, of.has_bias)...);
+  }
+  static model_size size(std::int64_t out, std::int64_t in, double density, bias_term with_bias) {
+    model_size size = model_size::of<T>().template frozen_matrix<E>(out, in, density, block_size_of<Block>());
+    return with_bias == bias_term::present ? size.frozen_vector(out) : size;
+  }
+  /// A layer whose weights are not read yet: nothing is random.
+  static frozen_linear random(std::int64_t out, std::int64_t in, double, bias_term with_bias, std::uint64_t,
+                              parameter_name const&) {
+    return {unread_matrix<frozen_matrix<E, Block>>(out, in), feature_vector<float>(out), with_bias};
+  }
+
+  std::int64_t inputs() const { return weight.cols(); }
+  std::int64_t outputs(std::int64_t) const { return weight.rows(); }
+  frozen_linear& plain() { return *this; }
+  frozen_linear const& plain() const { return *this; }
+
+  saved unfilled() const { return {}; }
+  template <class X> auto prepare(X const&, saved&, pass<T> const&) const { return statements(); }
+  /// The expression W x + b; x may be an expression.
+  template <class X> auto value(X const& x, saved const& = {}) const {
+    return weight * converted<T>(x) + bias;
+  }
+  template <class X> void forward(X const& x, destination<T> y, saved& s, pass<T> const& p) const {
+    run(p.ctx, y = value(x));
+    observe_forward(*this, x, y, s, p);
+  }
+
+  /// The expression Wᵀ dy.
+  auto input_gradient(panel_matrix<T> const& dy) const { return transposed(weight) * dy; }
+  auto bias_gradient(panel_matrix<T> const&, gradients&) const { return statements(); }
+  void add_weight_gradient(panel_matrix<T> const&, panel_matrix<T> const&, gradients&, pass<T> const&,
+                           saved const& = {}) const {}
+  void backward(panel_matrix<T> const& x, saved const& s, panel_matrix<T> const& dy, destination<T> dx,
+                gradients& g, pass<T> const& p) const {
+    linear_backward("frozen_linear", *this, x, s, dy, dx, g, p);
+  }
+};
 
 }}}  // namespace tessera::TESSERA_ISA::nn
 #endif
@@ -35737,16 +36791,18 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using block = Block;
   using layer = Layer;
   using norm = typename decltype(detail::norm_behind<T, Layer>())::type;
+  using table = token_table<T, Layer>;
   static constexpr bool decodes = true;
 
   transformer_config config;
-  embedding<T> token_embedding, position_embedding;
+  table token_embedding;
+  embedding<T> position_embedding;
   linear<T, block_shape<granule>> embedding_projection;  // without parameters unless it is factorised
   dropout<T> embedding_dropout;
   stack<T, Layer> blocks;
   norm final_norm;
   linear<T, block_shape<granule>> output_projection;  // so is this one
-  embedding<T> output;                                // empty if the output weight is the token table
+  table output;                                       // empty if the output weight is the token table
 
   struct saved : token_prediction<T>::saved {
     std::vector<std::int32_t> positions;
@@ -35764,11 +36820,11 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
   gpt() = default;
-  /// Random patterns and initial values. Throws option_error, before anything is allocated, if the
-  /// configuration makes no sense.
+  /// Random patterns and initial values; of frozen layers none, see frozen_linear. Throws option_error,
+  /// before anything is allocated, if the configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
-    token_embedding = embedding<T>(config.vocabulary, config.embedding_features());
+    token_embedding = table(config.vocabulary, config.embedding_features());
     if (has_positions()) position_embedding = embedding<T>(config.context, config.hidden);
     if (config.is_factorised()) {
       embedding_projection = {config.hidden, config.embedding, bias_term::absent};
@@ -35779,8 +36835,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     for (int i = 0; i < int(config.layers); ++i)
       blocks.layers.push_back(Layer::random(config, mask::causal, seed, parameter_name("block").child(i)));
     final_norm = detail::norm_of<norm>(config);
-    if (has_output()) output = embedding<T>(config.vocabulary, config.embedding_features());
-    initialise_transformer(*this, config, seed);
+    if (has_output()) output = table(config.vocabulary, config.embedding_features());
+    if (!table::is_frozen) initialise_transformer(*this, config, seed);
   }
 
   static void parts(auto& each, auto& first, auto&... others) {
@@ -35800,8 +36856,9 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   bool has_positions() const { return config.positions == position_coding::learned; }
   bool has_output() const { return config.output == output_weight::own; }
   /// (vocabulary, features): of the output.
-  dense_matrix<T>& output_table() { return has_output() ? output.table : token_embedding.table; }
-  dense_matrix<T> const& output_table() const { return has_output() ? output.table : token_embedding.table; }
+  table& output_embedding() { return has_output() ? output : token_embedding; }
+  auto& output_table() { return output_embedding().table; }
+  auto const& output_table() const { return has_output() ? output.table : token_embedding.table; }
   /// Throws option_error if the configuration makes no sense.
   ///   segments   see stack
   static model_size size(transformer_config const& of, std::int64_t segments = 0) {
@@ -35813,8 +36870,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
     using projection = linear<T, block_shape<granule>>;
     const std::int64_t features = of.embedding_features();
     return model_size::of<T>()
-        .part(embedding<T>::size(of.vocabulary, features, of.output == output_weight::tied))
-        .part(embedding<T>::size(of.vocabulary, features, 1), of.output == output_weight::own)
+        .part(table::size(of.vocabulary, features, of.output == output_weight::tied))
+        .part(table::size(of.vocabulary, features, 1), of.output == output_weight::own)
         .part(projection::size(of.hidden, features, 1, bias_term::absent), of.is_factorised())
         .part(projection::size(features, of.hidden, 1, bias_term::absent), of.is_factorised())
         .part(embedding<T>::size(of.context, of.hidden), of.positions == position_coding::learned)
@@ -35868,7 +36925,7 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
              to_embedding = of_table || of_positions || any_wanted(g.embedding_projection),
              to_blocks = to_embedding || any_wanted(g.blocks),
              to_norm = to_blocks || any_wanted(g.final_norm), of_projection = any_wanted(g.output_projection),
-             of_output = is_wanted(g.output_table());
+             of_output = any_wanted(g.output_embedding());
   const auto of_head = [&](panel_matrix<T> const& x, panel_matrix<T>& dhead) {
     const auto dn = p.borrow(config.hidden, x.tokens());
     panel_matrix<T>& n = dhead;  // until it is the gradient
@@ -35876,13 +36933,13 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
       const auto dprojected = p.borrow(config.embedding, x.tokens());
       run(p.ctx, when(of_projection, [&] { return n = final_norm.value(x, s.final_norm); }),
           when(to_norm || of_projection, [&] { return *dprojected = transposed(output_table()) * s.logits; }),
-          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(s.projected)); }));
+          when(of_output, [&] { return g.output_embedding().add_products(s.logits, s.projected); }));
       output_projection.backward(n, {}, *dprojected, destination<T>(*dn).only_if(to_norm),
                                  g.output_projection, p);
     } else {
       run(p.ctx, when(of_output, [&] { return n = final_norm.value(x, s.final_norm); }),
           when(to_norm, [&] { return *dn = transposed(output_table()) * s.logits; }),
-          when(of_output, [&] { return g.output_table() += sampled(s.logits * transposed(n)); }));
+          when(of_output, [&] { return g.output_embedding().add_products(s.logits, n); }));
     }
     if (to_norm)
       final_norm.backward(x, s.final_norm, *dn, destination<T>(dhead).only_if(to_blocks), g.final_norm, p);
@@ -35893,7 +36950,7 @@ void gpt<T, Block, Layer>::backward(std::span<std::int32_t const> ids, saved con
   if (!to_embedding) return;
   panel_matrix<T> const& dembedded = embedding_dropout.gradient(*dx, *dtop, p);
   const auto to_tables = [&](panel_matrix<T> const& dtoken) {
-    run(p.ctx, when(of_table, [&] { return scatter_rows(g.token_embedding.table, dtoken, ids); }),
+    run(p.ctx, when(of_table, [&] { return g.token_embedding.add_rows(dtoken, ids); }),
         when(of_positions, [&] { return scatter_rows(g.position_embedding.table, dembedded, s.positions); }));
   };
   if (!config.is_factorised()) return to_tables(dembedded);
@@ -37707,9 +38764,9 @@ template <> struct lane<int8> {
 #include <type_traits>
 #include <utility>
 
-// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values: w ≈ scale * values. The
-// scale is a number in expressions: `run(ctx, y = w.scale * (w.values * x) + b)` multiplies W·x, `run(ctx,
-// dense = w.scale * w.values)` brings W back.
+// Tensors of 8-bit floats and 8-bit integers, each with one scale for all its values, w ≈ scale * values, or
+// one for each row. A scale is a number or a feature_vector in expressions: `run(ctx, y = w.scale * (w.values
+// * x) + b)` multiplies W·x, `run(ctx, dense = w.scale * w.values)` brings a W of one scale back.
 
 namespace tessera { inline namespace TESSERA_ISA {
 
@@ -45799,21 +46856,26 @@ namespace tessera { inline namespace TESSERA_ISA { namespace train {
 inline constexpr char const* checkpoint_format = "tessera.checkpoint";
 /// Version 1 had no checksums and no sizes of sparse matrices, version 2 no checksum of the header and no
 /// architecture, version 3 nothing of visible blocks and residual connections, and no settings of a training,
-/// version 4 numbers as keys of random choices.
-inline constexpr int checkpoint_version = 5;
+/// version 4 numbers as keys of random choices, version 5 dense matrices row by row in weights for use, too.
+inline constexpr int checkpoint_version = 6;
 
 namespace detail {
 
 /// The shape of a tensor in the file; `stored` is the pattern of a matrix.
-TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored) {
+///   in_rows   of a dense matrix: it stands row by row, and not as blocks
+TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(any_tensor const& tensor, pattern const* stored,
+                                                            bool in_rows) {
   if (!tensor.is_matrix()) return {tensor.size()};
-  if (stored->is_dense()) return {tensor.rows(), tensor.cols()};
+  if (in_rows) return {tensor.rows(), tensor.cols()};
+  if (stored->is_dense())
+    return {stored->block_rows(), stored->block_cols(), tensor.block_rows(), tensor.block_cols()};
   return {stored->blocks(), tensor.block_rows(), tensor.block_cols()};
 }
 /// Of an array of an optimizer's state for it: one for each stored value has its shape.
 TESSERA_COLD inline std::vector<std::int64_t> shape_in_file(state_array const& array,
-                                                            any_tensor const& tensor, pattern const* stored) {
-  if (array.per == state_per::element) return shape_in_file(tensor, stored);
+                                                            any_tensor const& tensor, pattern const* stored,
+                                                            bool in_rows) {
+  if (array.per == state_per::element) return shape_in_file(tensor, stored, in_rows);
   return {array.size_for(stored ? parameter_sizes::with(tensor, *stored) : parameter_sizes::of(tensor))};
 }
 
@@ -45822,6 +46884,26 @@ inline std::string matrix_key(std::string const& name) { return "tessera.matrix.
 TESSERA_COLD inline std::string matrix_text(any_tensor const& matrix) {
   return message(matrix.rows(), " x ", matrix.cols(), " in blocks of ", matrix.block_rows(), " x ",
                  matrix.block_cols());
+}
+
+/// Whether all bytes are zero that overhang a matrix, in the blocks of a pattern.
+TESSERA_COLD inline bool overhang_is_zero(any_tensor const& matrix, pattern const& stored,
+                                          std::span<std::byte const> blocks) {
+  const std::int64_t height = matrix.block_rows(), width = matrix.block_cols(), rows = matrix.rows(),
+                     cols = matrix.cols();
+  if (rows % height == 0 && cols % width == 0) return true;
+  const std::size_t bytes = matrix.element().bytes;
+  bool all = true;
+  stored.for_each([&](int block_row, int block_col, std::int64_t slot) {
+    const std::int64_t down = rows - block_row * height, right = cols - block_col * width;
+    if (down >= height && right >= width) return;
+    for (std::int64_t k = 0; k < height * width; ++k)
+      if (k / width >= down || k % width >= right) {
+        const auto value = blocks.subspan(std::size_t(slot * height * width + k) * bytes, bytes);
+        all = all && std::ranges::all_of(value, [](std::byte b) { return b == std::byte(); });
+      }
+  });
+  return all;
 }
 
 /// Copies between the blocks of a dense matrix and its rows, which do not overhang.
@@ -45843,20 +46925,24 @@ TESSERA_COLD inline void copy_rows(any_tensor const& matrix, std::size_t bytes, 
 /// Tensors that will be written to a file.
 class outgoing_tensors {
  public:
-  /// packed   numbers of blocks take 16 bits where they fit
+  /// packed   for use: numbers of blocks take 16 bits where they fit, and dense matrices stand as blocks, so
+  ///          that a model can borrow them from the file
   explicit outgoing_tensors(bool packed) : packed_(packed) {}
 
   void add(std::string name, any_tensor const& tensor) {
     pattern const* const stored = tensor.is_matrix() ? &tensor.pattern() : nullptr;
-    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored),
-        {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    const bool in_rows = !packed_ && stored && stored->is_dense();
+    add(std::move(name), tensor.element(), tensor, shape_in_file(tensor, stored, in_rows),
+        {tensor.data(), tensor.size_bytes()}, in_rows);
   }
   void add(std::string name, state_array const& array, any_tensor const& of) {
     pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
-    add(std::move(name), *array.element, of, shape_in_file(array, of, stored), array.bytes.span(),
-        stored && stored->is_dense() && array.per == state_per::element);
+    const bool in_rows = stored && stored->is_dense();
+    add(std::move(name), *array.element, of, shape_in_file(array, of, stored, in_rows), array.bytes.span(),
+        in_rows && array.per == state_per::element);
   }
   TESSERA_COLD void add_pattern(std::string const& name, any_tensor const& matrix) {
+    if (packed_ || !matrix.pattern().is_dense()) metadata[matrix_key(name)] = matrix_text(matrix);
     if (matrix.pattern().is_dense()) return;
     const auto starts = matrix.pattern().row_start(), cols = matrix.pattern().cols();
     list_.push_back(io::make_safetensor(name + ".pattern.row_start", {std::ssize(starts)}, starts));
@@ -45868,7 +46954,6 @@ class outgoing_tensors {
     } else {
       list_.push_back(io::make_safetensor(name + ".pattern.cols", {std::ssize(cols)}, cols));
     }
-    metadata[matrix_key(name)] = matrix_text(matrix);
   }
   std::span<io::safetensor const> all() const { return list_; }
 
@@ -46005,8 +47090,10 @@ TESSERA_COLD TESSERA_BODY void save_weights(std::string const& folder, io::json 
 //                        is (size), a dense matrix (rows, cols), row by row. A sparse matrix is (stored
 //                        blocks, rows of a block, columns of a block), with its pattern (BSR) in
 //                        NAME.pattern.row_start (block rows + 1) and NAME.pattern.cols (stored blocks),
-//                        numbers of 32 bits, or of 16 (save_weights). The metadata hold a checksum of each
-//                        tensor and of the header, and the size of each sparse matrix.
+//                        numbers of 32 bits, or of 16 (save_weights, where a dense matrix is (block rows,
+//                        block columns, rows of a block, columns of a block), as in memory). The metadata
+//                        hold a checksum of each tensor and of the header, and the size of each matrix of
+//                        blocks.
 //   state.json           everything else. Its hash is in the metadata of the tensors, so that files of two
 //                        checkpoints are never mixed.
 
@@ -46036,6 +47123,13 @@ class checkpoint {
   /// Reads the parameters and their patterns.
   void load(mutable_any_layer const& model) const;
 
+  /// As load, but of a file of save_weights matrices borrow their values, which are read as they are used, if
+  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their
+  /// checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and nobody
+  /// may change the file meanwhile. Changes to the model leave the file as it is.
+  void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
+  void map(mutable_any_layer const& model) const&& = delete;
+
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
   /// (initial_state); gradients get the patterns. The file may hold no other tensor, but masters of float
   /// parameters of a narrow model, which older ones have.
@@ -46050,9 +47144,16 @@ class checkpoint {
 
   /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
   /// matrices.
-  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer) const;
+  ///   sums   whether checksums of values are compared
+  std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer,
+                               bool sums = true) const;
 
-  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape) const;
+  void expect(std::string const& name, std::string_view dtype, std::vector<std::int64_t> const& shape,
+              bool sums = true) const;
+  /// Whether a tensor is a dense matrix that stands row by row in the file, and not as blocks.
+  bool in_rows(std::string const& name, pattern const* stored) const {
+    return stored && stored->is_dense() && tensors_.at(name).shape.size() == 2;
+  }
 
   void expect_size(std::string const& name, any_tensor const& matrix) const;
 
@@ -46064,7 +47165,7 @@ class checkpoint {
   pattern read_pattern(std::string const& name, any_tensor const& matrix) const;
 
   void assign(std::vector<pattern> const& patterns, nn::mutable_parameter_list model,
-              optimizer_state* optimizer) const;
+              optimizer_state* optimizer, bool borrows = false) const;
   static void set_patterns(std::vector<pattern> const& patterns, nn::mutable_parameter_list gradients);
 
   /// Reads the stored values of a tensor, or an array that belongs to it.
@@ -46146,6 +47247,12 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
   assign(patterns, model, nullptr);
 }
 
+TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
+  require_architecture(model);
+  const std::vector<pattern> patterns = checked(model, nullptr, false);
+  assign(patterns, model, nullptr, true);
+}
+
 TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_state& optimizer,
                                    nn::mutable_parameter_list gradients) const {
   require_architecture(model);
@@ -46159,7 +47266,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model, optimizer_sta
 }
 
 TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter_list const& model,
-                                                                   optimizer_state const* optimizer) const {
+                                                                   optimizer_state const* optimizer,
+                                                                   bool sums) const {
   if (optimizer && optimizer->parameters.size() != model.size())  // its arrays may be of other patterns
     throw shape_error(message("[read ", tensors_.path(), "] the state of the optimizer is for ",
                               optimizer->parameters.size(), " parameters, but the model has ", model.size(),
@@ -46175,7 +47283,12 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       if (!stored->is_dense())
         for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
     }
-    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored));
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)), sums);
+    if (stored && !in_rows(name, stored)) {
+      if (stored->is_dense()) expect_size(name, tensor);
+      if (!sums && !detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
+        tensors_.fail(message("matrix ", io::in_quotes(name), " has numbers beyond its rows or columns"));
+    }
     expected.insert(name);
     return stored;
   };
@@ -46190,14 +47303,16 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       for (state_array const& array : optimizer->parameters[i]) {
         const std::string in_file = names[i] + "." + array.name;
         if (array.begins == in_new_blocks::count && !tensors_.contains(in_file)) continue;  // all are old
-        expect(in_file, array.element->name, detail::shape_in_file(array, model[i].tensor, stored));
+        expect(in_file, array.element->name,
+               detail::shape_in_file(array, model[i].tensor, stored, in_rows(names[i], stored)));
         expected.insert(in_file);
       }
     if (optimizer && tensors_.contains(names[i] + ".born")) others.insert(names[i] + ".born");
     for (std::string const& array : arrays) others.insert(names[i] + "." + array);
     if (const std::string master = names[i] + ".master";
         any_narrow && !model[i].is_narrow() && tensors_.contains(master)) {
-      expect(master, model[i].tensor.element().name, detail::shape_in_file(model[i].tensor, stored));
+      expect(master, model[i].tensor.element().name,
+             detail::shape_in_file(model[i].tensor, stored, in_rows(names[i], stored)));
       others.insert(master);
     }
   }
@@ -46211,13 +47326,13 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
 }
 
 TESSERA_BODY void checkpoint::expect(std::string const& name, std::string_view dtype,
-                                     std::vector<std::int64_t> const& shape) const {
+                                     std::vector<std::int64_t> const& shape, bool sums) const {
   io::safetensor const& found = tensors_.at(name);
   if (found.dtype != dtype || found.shape != shape)
     tensors_.fail(message("tensor ", io::in_quotes(name), " is ",
                           io::detail::tensor_text(found.dtype, found.shape), " but should be ",
                           io::detail::tensor_text(dtype, shape)));
-  check(name);
+  if (sums) check(name);
 }
 
 TESSERA_COLD TESSERA_BODY void checkpoint::expect_size(std::string const& name,
@@ -46263,13 +47378,15 @@ TESSERA_COLD TESSERA_BODY pattern checkpoint::read_pattern(std::string const& na
 
 TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& patterns,
                                                   nn::mutable_parameter_list model,
-                                                  optimizer_state* optimizer) const {
+                                                  optimizer_state* optimizer, bool borrows) const {
   std::size_t next = 0;
   const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
     pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
+    if (borrows && stored && !in_rows(name, stored) && tensor.borrow(tensors_.writable_bytes(name), *stored))
+      return stored;
     if (stored) tensor.reset(*stored);
-    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored),
-         {tensor.data(), tensor.size_bytes()}, stored && stored->is_dense());
+    read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored, in_rows(name, stored)),
+         {tensor.data(), tensor.size_bytes()}, in_rows(name, stored));
     return stored;
   };
   const std::vector<std::string> names = model.names(), frozen = model.frozen_names();
@@ -46281,8 +47398,8 @@ TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& pa
         array.reset(parameter_sizes::of(tensor));
         if (array.begins == in_new_blocks::count && !tensors_.contains(names[i] + "." + array.name)) continue;
         read(names[i] + "." + array.name, tensor, *array.element,
-             detail::shape_in_file(array, tensor, stored), array.bytes.span(),
-             array.per == state_per::element && stored && stored->is_dense());
+             detail::shape_in_file(array, tensor, stored, in_rows(names[i], stored)), array.bytes.span(),
+             array.per == state_per::element && in_rows(names[i], stored));
       }
   }
   for (std::size_t i = 0; i < frozen.size(); ++i) read_tensor(frozen[i], model.frozen()[i].tensor);
@@ -46312,9 +47429,10 @@ TESSERA_COLD TESSERA_BODY void checkpoint::read_array(std::string const& name, a
                                                       element_type const& element,
                                                       std::span<std::byte> to) const {
   pattern const* const stored = of.is_matrix() ? &of.pattern() : nullptr;
-  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored);
+  const bool rows = in_rows(name, stored);
+  const std::vector<std::int64_t> shape = detail::shape_in_file(of, stored, rows);
   expect(name, element.name, shape);
-  read(name, of, element, shape, to, stored && stored->is_dense());
+  read(name, of, element, shape, to, rows);
 }
 
 #endif
@@ -47936,6 +49054,18 @@ class weight_files {
       refuse();
   }
   std::vector<std::string> const& paths() const { return paths_; }
+  /// The tensors of these files. Throws io_error if a file has not a tensor that the index promises.
+  io::safetensors_files tensors() const {
+    io::safetensors_files all(paths_);
+    if (index_.empty()) return all;
+    const io::json_place map = io::json_place(document_, index_).at("weight_map");
+    for (io::json_member const& tensor : map.members()) {
+      std::string const& file = map.at(tensor).as_string();
+      if (!all.contains(tensor.key) || all.file_of(tensor.key).path() != in_folder(file))
+        map.at(tensor).fail(message("is ", io::in_quotes(file), ", but that file has no such tensor"));
+    }
+    return all;
+  }
 
  private:
   std::string in_folder(std::string const& name) const { return folder_ + "/" + name; }
@@ -47948,10 +49078,10 @@ class weight_files {
   }
 
   void list(std::string const& name) {
-    const std::string index = in_folder(name);
-    const io::json document = io::read_json(index);
+    index_ = in_folder(name);
+    document_ = io::read_json(index_);
     std::set<std::string> names;
-    const io::json_place map = io::json_place(document, index).at("weight_map");
+    const io::json_place map = io::json_place(document_, index_).at("weight_map");
     for (io::json_member const& tensor : map.members()) {
       std::string const& file = map.at(tensor).as_string();
       if (file.find('/') != file.npos) map.at(tensor).fail("is no file of this folder");
@@ -48003,7 +49133,8 @@ class weight_files {
     return std::nullopt;
   }
 
-  std::string folder_, reader_;
+  std::string folder_, reader_, index_;
+  io::json document_;  // of the index
   std::vector<std::string> paths_;
 };
 
@@ -48120,7 +49251,7 @@ TESSERA_BODY hugging_face::hugging_face(std::string const& folder,
       config_(io::read_json(config_path_)),
       reader_(reader_among(readers)),
       base_(std::move(base)),
-      files_(weight_files(folder, text_of("transformers_weights"), reader_).paths()) {
+      files_(weight_files(folder, text_of("transformers_weights"), reader_).tensors()) {
   if (const auto at = setting("quantization_config"); at && !at->value().is_null())
     at->fail("is given, but weights of a quantised model are not read");
 }

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <kernels/arrays.hpp>
 #include <simd/archs.hpp>
+#include <support/guarded_values.hpp>
 
 #include <tessera/kernels/vector_product.hpp>
 
@@ -145,3 +146,31 @@ static_assert(vector_sums<simd::native, float, block_shape<8>>::exists);
 static_assert(vector_sums<simd::native, float, block_shape<4>>::exists);
 static_assert(vector_sums<simd::native, float, block_shape<1>>::exists);
 static_assert(!vector_sums<simd::native, float, block_shape<10, 6>>::exists);
+
+TEST_CASE("vector_product: a product touches no memory behind the scratch that it asks for") {
+  using types = kernels::product_types<float, float, float>;
+  const auto check = [](auto block) {
+    using Block = decltype(block);
+    using kernel = kernels::vector_product<simd::native, types, Block, false, kernels::tree::sum>;
+    constexpr int width = 720 / Block::cols, lines = 32 / Block::rows;
+    std::vector<std::int32_t> columns(width);
+    std::iota(columns.begin(), columns.end(), 0);
+    const std::vector<float> weights(32 * 720, 1.0f), x(720 * panel_tokens, 2.0f);
+    std::vector<float> y(32 * panel_tokens);
+    for (const int tokens : {1, 3, 16}) {
+      kernels::product_arguments<types, kernels::tree::sum> a{};
+      a.index = kernels::block_index::dense(lines, width, columns.data());
+      a.weights = weights.data(), a.x = x.data(), a.y = y.data();
+      a.last_line = lines, a.rows = 32, a.depth = 720, a.tokens = tokens;
+      const support::guarded_values<float> scratch(kernel::sums_bytes(a.index, a.depth, tokens) /
+                                                   sizeof(float));
+      a.sums = scratch.span().data();
+      kernel::run(a, a.index);
+      CHECK(y[std::size_t(place_in_panel<float>(31, tokens - 1))] == 1440);
+    }
+  };
+  check(block_shape<1>());
+  check(block_shape<4>());
+  check(block_shape<8>());
+  check(block_shape<16>());
+}

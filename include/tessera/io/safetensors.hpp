@@ -56,7 +56,7 @@ enum class checksums { none, in_metadata };
 namespace detail {
 
 inline constexpr std::uint64_t longest_safetensors_header = 100'000'000;  // as in the reference
-inline constexpr std::size_t alignment_of_tensors = 64;  // as of an aligned_array
+inline constexpr std::size_t alignment_of_tensors = 64;                   // as of an aligned_array
 inline constexpr std::string_view metadata_name = "__metadata__";
 
 /// The key in the metadata of a tensor's checksum.
@@ -67,8 +67,8 @@ inline std::string checksum_key(std::string const& tensor) { return "tessera.che
 /// Writes the tensors as one safetensors file, through write_atomically and straight from where they are.
 /// Tensors of a multiple of 64 bytes begin at such a multiple, so that a program that maps the file can
 /// borrow them. They are first, and among them and among the others wider numbers are, so that each tensor is
-/// aligned to its numbers. Throws shape_error or io_error, before anything is written, if a tensor's bytes do not fit its
-/// shape or two have one name.
+/// aligned to its numbers. Throws shape_error or io_error, before anything is written, if a tensor's bytes do
+/// not fit its shape or two have one name.
 void write_safetensors(std::string const& path, std::span<safetensor const> tensors,
                        safetensors_metadata metadata = {}, checksums wanted = checksums::none);
 

@@ -327,12 +327,13 @@ template <class Arch, class Types, class Block, bool Transposed, class Tree> str
   using sums_of = vector_sums<Arch, typename Types::weight, Block>;
   static constexpr bool exists = sums_of::exists;
 
-  /// Bytes of product_arguments::sums, which hold the tokens of x, and sums: of the lines that are computed
-  /// together.
+  /// Bytes of product_arguments::sums, which hold the tokens of x, sums of the lines that are computed
+  /// together, and registers of sums of a line.
   static std::size_t sums_bytes(block_index const& index, std::int64_t depth, std::int64_t tokens) {
     const int most = int(std::min<std::int64_t>(tokens, sums_of::most_tokens));
-    return std::size_t(vector_size(depth, most) +
-                       (Transposed ? index.lines() : lines_at_once) * line_rows * sums_of::sums_width(most)) *
+    const std::int64_t lines = Transposed ? index.lines() : lines_at_once;
+    return std::size_t(vector_size(depth, most) + lines * line_rows * sums_of::sums_width(most) +
+                       (Transposed ? 0 : sums_of::partial_size(most))) *
            sizeof(T);
   }
 

@@ -60,8 +60,8 @@ template <element T, class Block, class Layer = transformer_block<T, Block, norm
   using gradients = gpt<accumulator_t<T>, Block, typename Layer::gradients>;
 
   gpt() = default;
-  /// Random patterns and initial values; of frozen layers none, see frozen_linear. Throws option_error, before
-  /// anything is allocated, if the configuration makes no sense.
+  /// Random patterns and initial values; of frozen layers none, see frozen_linear. Throws option_error,
+  /// before anything is allocated, if the configuration makes no sense.
   explicit gpt(transformer_config const& of, std::uint64_t seed) : config(of) {
     static_cast<void>(size(config));
     token_embedding = table(config.vocabulary, config.embedding_features());

@@ -95,11 +95,12 @@ struct model_size {
     matrix(rows, cols, density, block, uses);
     increase(copied_bytes, detail::product(stored_elements - before, std::int64_t(sizeof(E))));
     stored_elements = before;
-    return sizeof(E) == 1 ? frozen_vector(rows) : *this;
+    return sizeof(E) == 1 ? frozen_numbers(rows) : *this;  // scales
   }
   model_size& frozen_vector(std::int64_t features) {
-    increase(copied_bytes, detail::product(round_up<std::int64_t>(features, granule), std::int64_t(4)));
-    return *this;
+    increase(parameters, features);
+    increase(live_parameters, features);
+    return frozen_numbers(features);
   }
   /// Adds a copy of a weight beside it, in another element.
   model_size& copies(std::int64_t bytes) {
@@ -204,6 +205,10 @@ struct model_size {
     void apart(std::string_view, auto const&) {}
   };
 
+  model_size& frozen_numbers(std::int64_t count) {
+    increase(copied_bytes, detail::product(round_up<std::int64_t>(count, granule), std::int64_t(4)));
+    return *this;
+  }
   static void increase(std::int64_t& total, std::int64_t more) { total = detail::sum(total, more); }
   lent lent_in_all() const {
     lent all = lent_to_parts_;

@@ -70,8 +70,9 @@ class checkpoint {
   void load(mutable_any_layer const& model) const;
 
   /// As load, but of a file of save_weights matrices borrow their values, which are read as they are used, if
-  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model,
-  /// and nobody may change the file meanwhile. Changes to the model leave the file as it is.
+  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their
+  /// checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and nobody
+  /// may change the file meanwhile. Changes to the model leave the file as it is.
   void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
   void map(mutable_any_layer const& model) const&& = delete;
 
