@@ -5331,9 +5331,10 @@ class plan {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
   /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
-  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
-  operand local_memory(std::size_t bytes, std::int64_t panels) {
-    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+  /// cache, or, where workers have little, or are more than panels and the value has no name that others
+  /// might use behind a barrier, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels, bool has_name) {
+    if (machine_.worker_bytes == 0 && (has_name || panels >= machine_.workers)) return worker_memory(bytes);
     const auto stride = round_up<std::size_t>(bytes, 64);
     return run_memory(stride * std::size_t(panels), stride);
   }
@@ -5481,9 +5482,7 @@ class plan {
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
     const auto in_worker_memory = [](array_ref<access> all) {
-      for (access const& a : all)
-        if (a.owner == memory::worker) return true;
-      return false;
+      return std::any_of(all.begin(), all.end(), [](access const& a) { return a.owner == memory::worker; });
     };
     if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
     for (int i = 0; i < steps_; ++i) {
@@ -6888,12 +6887,12 @@ template <class Node> constexpr void require_elementwise() {
 
 /// Calls add(destination) with room for panels of a value in elements E, and returns their place.
 template <class E, class Node, class Add>
-operand computed_locally(plan& p, std::int64_t tokens, Node const& node, Add const& add) {
+operand computed_locally(plan& p, std::int64_t tokens, Node const& node, bool has_name, Add const& add) {
   const std::int64_t features = expr::extent_of(node).features;
   if (features < 0) throw shape_error("[local] the expression has no number of features of its own");
   const panels_to<E> to{
-      p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens)), features,
-      tokens};
+      p.local_memory(panel_bytes<E>(features), ceil_div<std::int64_t>(tokens, panel_tokens), has_name),
+      features, tokens};
   add(to);
   return to.at;
 }
@@ -6904,21 +6903,25 @@ concept converted_to = is_converted<Node> && std::is_same_v<typename Node::store
 
 /// Adds the step that computes a value once for each tile, in elements E, and returns the place of the value.
 /// Overloads of lower_to(plan, destination, expression) choose the kind of step.
-template <class E, class Node> operand compute_before(plan& p, std::int64_t tokens, Node const& node) {
+///   has_name   by local(…)
+template <class E, class Node>
+operand compute_before(plan& p, std::int64_t tokens, Node const& node, bool has_name = false) {
   if constexpr (requires { node.address->argument; }) {
     if (operand const* const known = p.find_local(node.address)) return *known;
-    const operand made = compute_before<E>(p, tokens, node.address->argument);
+    const operand made = compute_before<E>(p, tokens, node.address->argument, true);
     p.add_local(node.address, made);
     return made;
   } else if constexpr (converted_to<Node, E>) {
-    return compute_before<E>(p, tokens, node.value);
+    return compute_before<E>(p, tokens, node.value, has_name);
   } else if constexpr (Node::laid_over == domain::tokens) {
     const tokens_to<E> to{
-        p.local_memory(panel_tokens * sizeof(E), ceil_div<std::int64_t>(tokens, panel_tokens)), tokens};
+        p.local_memory(panel_tokens * sizeof(E), ceil_div<std::int64_t>(tokens, panel_tokens), has_name),
+        tokens};
     lower_to(p, to, node);
     return to.at;
   } else {
-    return computed_locally<E>(p, tokens, node, [&](panels_to<E> const& to) { lower_to(p, to, node); });
+    return computed_locally<E>(p, tokens, node, has_name,
+                               [&](panels_to<E> const& to) { lower_to(p, to, node); });
   }
 }
 
@@ -6928,7 +6931,8 @@ template <class E, class Node> operand compute_before(plan& p, std::int64_t toke
 template <class E, class Stored, class X>
 operand operand_of_product(plan& p, std::int64_t tokens, X const& x) {
   if constexpr (sizeof(Stored) < sizeof(E) && sizeof(Stored) == 1)
-    return computed_locally<E>(p, tokens, x, [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
+    return computed_locally<E>(p, tokens, x, false,
+                               [&](panels_to<E> const& to) { add_elementwise<E>(p, to, x); });
   else if constexpr (expr::leaf<X>)
     if constexpr (in_panels<typename X::tensor_type>) {
       if constexpr (tensor_view<typename X::tensor_type>)
@@ -12629,7 +12633,8 @@ template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
   const std::int64_t tokens = expr::extent_of(local.argument.argument).tokens;
-  const operand to = p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens));
+  const operand to =
+      p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens), true);
   p.add_local(&local, to);
   return fold_source<T, Op, Argument>{local.argument.argument, to};
 }

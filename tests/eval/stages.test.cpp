@@ -190,6 +190,15 @@ TEST_CASE("stages: few panels are cut into tiles for all threads") {
   CHECK(account(eight, n.z = n.w1 * n.x).total.multiplies == account(one, n.z = n.w1 * n.x).total.multiplies);
 }
 
+TEST_CASE("stages: a panel is cut into tiles although the operand of its product is computed before") {
+  network n{64};
+  context one(1), eight(8, oversubscribe::allowed);
+  CHECK(stages(account(one, n.y = n.w2 * gelu(n.z))) == 1);
+  const workload w = account(eight, n.y = n.w2 * gelu(n.z));
+  CHECK(stages(w) == 2);
+  CHECK(w.tasks.size() == 3 + 5);  // 40 features in granules of 16, and block rows
+}
+
 TEST_CASE("stages: panels of a product alone are cut finer, so that threads of unequal speed end together") {
   context two(2, oversubscribe::allowed);
   const auto tasks = [&]<class Block>(Block, int size, int panels) {

@@ -50,9 +50,10 @@ class plan {
     return {take(worker_bytes_, bytes), 0, bytes, memory::worker, footprint::own_range};
   }
   /// Memory for a local value, `bytes` of it for each panel: of a worker, so that the panel stays in its
-  /// cache, or, where workers have little, of the run, so that a panel need not be one task.
-  operand local_memory(std::size_t bytes, std::int64_t panels) {
-    if (machine_.worker_bytes == 0) return worker_memory(bytes);
+  /// cache, or, where workers have little, or are more than panels and the value has no name that others
+  /// might use behind a barrier, of the run, so that a panel need not be one task.
+  operand local_memory(std::size_t bytes, std::int64_t panels, bool has_name) {
+    if (machine_.worker_bytes == 0 && (has_name || panels >= machine_.workers)) return worker_memory(bytes);
     const auto stride = round_up<std::size_t>(bytes, 64);
     return run_memory(stride * std::size_t(panels), stride);
   }
@@ -200,9 +201,7 @@ class plan {
   TESSERA_COLD void split_panels() {
     if (machine_.workers == 1) return;
     const auto in_worker_memory = [](array_ref<access> all) {
-      for (access const& a : all)
-        if (a.owner == memory::worker) return true;
-      return false;
+      return std::any_of(all.begin(), all.end(), [](access const& a) { return a.owner == memory::worker; });
     };
     if (machine_.worker_bytes == 0 && in_worker_memory({access_, std::size_t(accesses_)})) return;
     for (int i = 0; i < steps_; ++i) {

@@ -238,7 +238,8 @@ template <class Op, class Argument>
 auto reduction_of(plan& p, expr::local_value<expr::feature_reduction<Op, Argument>> const& local) {
   using T = accumulator_t<typename Argument::value_type>;
   const std::int64_t tokens = expr::extent_of(local.argument.argument).tokens;
-  const operand to = p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens));
+  const operand to =
+      p.local_memory(panel_tokens * sizeof(T), ceil_div<std::int64_t>(tokens, panel_tokens), true);
   p.add_local(&local, to);
   return fold_source<T, Op, Argument>{local.argument.argument, to};
 }
