@@ -11035,7 +11035,10 @@ template <class Arch, class W, class Block> struct vector_sums {
   static std::int64_t v_width(int tokens) {
     return is_single ? round_up(tokens, singles::beside(tokens)) : tokens;
   }
-  static std::int64_t sums_width(int tokens) { return tokens == 1 ? 1 : round_up(tokens, lanes); }
+  static std::int64_t sums_width(int tokens) {
+    if (tokens == 1) return 1;
+    return round_up(tokens, is_single ? std::max(lanes, singles::beside(tokens)) : lanes);
+  }
 
   /// Numbers of the registers of sums of a line.
   static std::int64_t partial_size(int tokens) {
@@ -11107,10 +11110,11 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
-  /// A divisor of the rows that fills whole registers. All 16 rows of a block for one token: that some of
-  /// their sums leave the registers costs less than to read the block in two parts.
+  /// A divisor of the rows that fills whole registers. All 16 of a block: that some sums of one token leave
+  /// the registers costs less than to read the block twice; not of narrow elements, which are widened in
+  /// some.
   static constexpr int rows_at_once = [] {
-    int most = std::min(rows, rows_a_register * 2 * chains);
+    int most = std::min(rows, rows_a_register * (sizeof(W) < sizeof(T) ? 1 : 2) * chains);
     while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
     return most;
   }();
@@ -11283,8 +11287,7 @@ template <class Arch, class W, class Block> struct vector_sums {
                                 (simd::load_values<Arch>(w + b) * batch(factor)).data);
       for (; b < columns.size(); ++b) {
         T product = T(w[b]) * factor;
-        simd::pin(
-            product);  // rounded, as in registers: which weights come here depends on the number of threads
+        simd::pin(product);  // rounded, as in registers: threads decide which weights come here
         sums[columns[b]] += product;
       }
     } else {

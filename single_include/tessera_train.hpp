@@ -11035,7 +11035,10 @@ template <class Arch, class W, class Block> struct vector_sums {
   static std::int64_t v_width(int tokens) {
     return is_single ? round_up(tokens, singles::beside(tokens)) : tokens;
   }
-  static std::int64_t sums_width(int tokens) { return tokens == 1 ? 1 : round_up(tokens, lanes); }
+  static std::int64_t sums_width(int tokens) {
+    if (tokens == 1) return 1;
+    return round_up(tokens, is_single ? std::max(lanes, singles::beside(tokens)) : lanes);
+  }
 
   /// Numbers of the registers of sums of a line.
   static std::int64_t partial_size(int tokens) {
@@ -11107,10 +11110,11 @@ template <class Arch, class W, class Block> struct vector_sums {
   static constexpr int chains = 8;  // sums that hide the latency of a multiply-add
   static constexpr int row_registers = std::max(1, cols / lanes);
   static constexpr int rows_a_register = std::max(1, lanes / cols);
-  /// A divisor of the rows that fills whole registers. All 16 rows of a block for one token: that some of
-  /// their sums leave the registers costs less than to read the block in two parts.
+  /// A divisor of the rows that fills whole registers. All 16 of a block: that some sums of one token leave
+  /// the registers costs less than to read the block twice; not of narrow elements, which are widened in
+  /// some.
   static constexpr int rows_at_once = [] {
-    int most = std::min(rows, rows_a_register * 2 * chains);
+    int most = std::min(rows, rows_a_register * (sizeof(W) < sizeof(T) ? 1 : 2) * chains);
     while (most > 1 && (rows % most != 0 || most % rows_a_register != 0)) --most;
     return most;
   }();
@@ -11283,8 +11287,7 @@ template <class Arch, class W, class Block> struct vector_sums {
                                 (simd::load_values<Arch>(w + b) * batch(factor)).data);
       for (; b < columns.size(); ++b) {
         T product = T(w[b]) * factor;
-        simd::pin(
-            product);  // rounded, as in registers: which weights come here depends on the number of threads
+        simd::pin(product);  // rounded, as in registers: threads decide which weights come here
         sums[columns[b]] += product;
       }
     } else {
@@ -17976,7 +17979,8 @@ TESSERA_BODY std::string read_file(std::string const& path, memory_limit limit) 
 TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path)) {
   const auto [file, size] = detail::open_to_read(path_);
   if (size == 0) return;  // cannot be mapped
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  // No memory is set aside for pages that writable_bytes() might change.
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file.number(), 0);
   if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
   bytes_ = {static_cast<std::byte const*>(address), size};
 }
@@ -29603,14 +29607,14 @@ class any_tensor {
     reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
   }
   /// Makes it a matrix of its size and of another pattern over the values of another owner, who keeps them
-  /// for longer; false, and nothing changes, if they do not begin and end at multiples of 64 bytes. Throws as
-  /// block_sparse_matrix::over.
-  bool borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
-    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
-    if (reinterpret_cast<std::uintptr_t>(lent.data()) % alignment != 0 || lent.size() % alignment != 0)
-      return false;
+  /// for longer. Throws as block_sparse_matrix::over.
+  void borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
     type_->borrow(tensor_, lent, stored);
-    return true;
+  }
+  /// Whether values begin and end at multiples of 64 bytes.
+  static bool can_borrow(std::span<std::byte const> lent) {
+    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
+    return reinterpret_cast<std::uintptr_t>(lent.data()) % alignment == 0 && lent.size() % alignment == 0;
   }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }
@@ -36603,8 +36607,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// Takes the parameters of a trained model into a model of the same names and sizes that keeps them in other
 /// elements, such as one of nn::frozen_linear, and rounds them to nearest. A row in 8 bits is scaled so that
 /// its largest value becomes the largest of the element (Wu et al. 2020, "Integer quantization for deep
-/// learning inference", §3.1). Throws error, before anything is changed, if a parameter has no partner of its
-/// size, or is infinite or not-a-number and has 8 bits in `to`.
+/// learning inference", §3.1). Throws error, before anything is changed, if a parameter of either has no
+/// partner of its size, or is infinite or not-a-number and has 8 bits in `to`.
 void freeze(parameter_list const& from, mutable_parameter_list to);
 
 #ifdef TESSERA_BODY
@@ -36668,6 +36672,13 @@ TESSERA_COLD TESSERA_BODY void freeze(parameter_list const& from, mutable_parame
   };
   const tensors given = all_of(from);
   tensors taken = all_of(to);
+  for (std::string const& name : from.names())
+    if (!taken.contains(name))
+      throw error(message("[freeze] there is no place for the parameter ", name,
+                          " of the trained model; adapters are to be merged before"));
+  for (auto const& [name, tensor] : given)
+    if (name.ends_with(".scale") && !taken.contains(name))
+      throw error(message("[freeze] ", name, " has no place: the model is in 8 bits already"));
   std::map<std::string, std::vector<float>> scales;  // of matrices that are to have some
   for (auto const& [name, tensor] : taken) {
     const auto its = given.find(name);
@@ -36714,8 +36725,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   x (in, tokens)   W (out, in), dense or block-sparse, of E   b (out)   y (out, tokens)
 ///   E   bfloat16, float16, int8, float8_e4m3
 /// Nothing of it is trained; gradients go through it, so that nn::lora<T, Block, frozen_linear<…>> is trained
-/// (QLoRA: Dettmers et al. 2023). A model of such layers keeps its token table, and its head, in E, too. Its
-/// weights store nothing until nn::freeze takes them from a trained model, or a checkpoint is read.
+/// (QLoRA: Dettmers et al. 2023). A model of such layers keeps its token table, and an output table of its
+/// own, in E, too; projections of factorised embeddings, and the linear layers of BERT's heads, stay in T.
+/// Its weights store nothing until nn::freeze takes them from a trained model, or a checkpoint is read.
 template <element T, element E, class Block> struct frozen_linear {
   static_assert(std::is_same_v<accumulator_t<T>, float> && std::is_same_v<accumulator_t<E>, float> &&
                     sizeof(E) <= 2,
@@ -47129,10 +47141,10 @@ class checkpoint {
   void load(mutable_any_layer const& model) const;
 
   /// As load, but of a file of save_weights matrices borrow their values, which are read as they are used, if
-  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their
-  /// checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and nobody
-  /// may change the file meanwhile. Changes to the model leave the file as it is.
-  void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
+  /// these begin and end at multiples of 64 bytes: values in blocks of a multiple of 64 bytes always do.
+  /// Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and
+  /// nobody may change the file meanwhile. Changes to the model leave the file as it is.
+  void map(mutable_any_layer const& model) const&;
   void map(mutable_any_layer const& model) const&& = delete;
 
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
@@ -47149,7 +47161,7 @@ class checkpoint {
 
   /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
   /// matrices.
-  ///   sums   whether checksums of values are compared
+  ///   sums   whether checksums are compared of values that a model can borrow, too
   std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer,
                                bool sums = true) const;
 
@@ -47158,6 +47170,10 @@ class checkpoint {
   /// Whether a tensor is a dense matrix that stands row by row in the file, and not as blocks.
   bool in_rows(std::string const& name, pattern const* stored) const {
     return stored && stored->is_dense() && tensors_.at(name).shape.size() == 2;
+  }
+  /// Whether a model can borrow the values of a tensor.
+  bool lends(std::string const& name, pattern const* stored) const {
+    return stored && !in_rows(name, stored) && any_tensor::can_borrow(tensors_.at(name).bytes);
   }
 
   void expect_size(std::string const& name, any_tensor const& matrix) const;
@@ -47255,6 +47271,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
 TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
   require_architecture(model);
   const std::vector<pattern> patterns = checked(model, nullptr, false);
+  for (auto const& [name, tensor] : tensors_.tensors())
+    static_cast<void>(tensors_.writable_bytes(name));  // may be refused: before anything is changed
   assign(patterns, model, nullptr, true);
 }
 
@@ -47288,10 +47306,11 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       if (!stored->is_dense())
         for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
     }
-    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)), sums);
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)),
+           sums || !lends(name, stored));
     if (stored && !in_rows(name, stored)) {
       if (stored->is_dense()) expect_size(name, tensor);
-      if (!sums && !detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
+      if (!detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
         tensors_.fail(message("matrix ", io::in_quotes(name), " has numbers beyond its rows or columns"));
     }
     expected.insert(name);
@@ -47387,8 +47406,10 @@ TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& pa
   std::size_t next = 0;
   const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
     pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
-    if (borrows && stored && !in_rows(name, stored) && tensor.borrow(tensors_.writable_bytes(name), *stored))
+    if (borrows && lends(name, stored)) {
+      tensor.borrow(tensors_.writable_bytes(name), *stored);
       return stored;
+    }
     if (stored) tensor.reset(*stored);
     read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored, in_rows(name, stored)),
          {tensor.data(), tensor.size_bytes()}, in_rows(name, stored));
@@ -49058,7 +49079,6 @@ class weight_files {
     else
       refuse();
   }
-  std::vector<std::string> const& paths() const { return paths_; }
   /// The tensors of these files. Throws io_error if a file has not a tensor that the index promises.
   io::safetensors_files tensors() const {
     io::safetensors_files all(paths_);

@@ -53,7 +53,7 @@ template <class Arch, class W, class Block> void check_vector_sums() {
     constexpr int height = w.lines * Block::rows, width = w.columns * Block::cols;
     std::vector<T> u(height), x(width, T(99));
     for (int i = 0; i < rows; ++i) u[std::size_t(i)] = T(i % 7 - 3);
-    for (const int tokens : {1, 2, 3, 7, 16}) {
+    for (const int tokens : {1, 2, 3, 5, 7, 9, 12, 13, 16}) {
       const auto y = by_rows<kernel, Block>(index, w.values, cols, tokens, number<T>);
       for (int t = 0; t < tokens; ++t)
         for (int row = 0; row < height; ++row) {
@@ -147,17 +147,18 @@ static_assert(vector_sums<simd::native, float, block_shape<4>>::exists);
 static_assert(vector_sums<simd::native, float, block_shape<1>>::exists);
 static_assert(!vector_sums<simd::native, float, block_shape<10, 6>>::exists);
 
-TEST_CASE("vector_product: a product touches no memory behind the scratch that it asks for") {
+TEST_CASE_TEMPLATE_DEFINE("vector_product: a product touches no memory behind the scratch that it asks for",
+                          Arch, vector_scratch) {
   using types = kernels::product_types<float, float, float>;
   const auto check = [](auto block) {
     using Block = decltype(block);
-    using kernel = kernels::vector_product<simd::native, types, Block, false, kernels::tree::sum>;
+    using kernel = kernels::vector_product<Arch, types, Block, false, kernels::tree::sum>;
     constexpr int width = 720 / Block::cols, lines = 32 / Block::rows;
     std::vector<std::int32_t> columns(width);
     std::iota(columns.begin(), columns.end(), 0);
     const std::vector<float> weights(32 * 720, 1.0f), x(720 * panel_tokens, 2.0f);
     std::vector<float> y(32 * panel_tokens);
-    for (const int tokens : {1, 3, 16}) {
+    for (int tokens = 1; tokens <= 16; ++tokens) {
       kernels::product_arguments<types, kernels::tree::sum> a{};
       a.index = kernels::block_index::dense(lines, width, columns.data());
       a.weights = weights.data(), a.x = x.data(), a.y = y.data();
@@ -174,3 +175,4 @@ TEST_CASE("vector_product: a product touches no memory behind the scratch that i
   check(block_shape<8>());
   check(block_shape<16>());
 }
+TEST_CASE_TEMPLATE_APPLY(vector_scratch, support::archs);

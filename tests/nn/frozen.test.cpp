@@ -246,8 +246,27 @@ TEST_CASE("frozen: what does not fit is refused by its name, and nothing changes
   CHECK_THROWS_WITH_AS(nn::freeze(l, f),
                        "[freeze] row 3 of weight has a value that is infinite or not a number", error);
   CHECK(f.weight.values.size() == 0);
+  const nn::lora<float, block> adapted = [] {
+    nn::lora<float, block> with(nn::lora<float, block>::random(8, 12, 1, nn::bias_term::present, 1, ""));
+    with.adapt({.rank = 4}, {}, 1, nn::parameter_name("down.weight").key());
+    return with;
+  }();
+  CHECK_THROWS_WITH_AS(
+      nn::freeze(adapted, f),
+      "[freeze] there is no place for the parameter down.weight of the trained model; adapters "
+      "are to be merged before",
+      error);
+  auto wider = frozen<bfloat16>::random(8, 12, 1, nn::bias_term::present, 1, "");
+  CHECK_THROWS_WITH_AS(nn::freeze(f, wider),
+                       "[freeze] weight.scale has no place: the model is in 8 bits already", error);
   const nn::linear<float, block> none(8, 12, nn::bias_term::absent);
   CHECK_THROWS_WITH_AS(nn::freeze(none, f), "[freeze] the trained model has no parameter bias", error);
+}
+
+nn::linear<float, block> trained_linear(std::int64_t out, std::int64_t in) {
+  nn::linear<float, block> l(out, in, nn::bias_term::absent);
+  support::randomise(l);
+  return l;
 }
 
 TEST_CASE("frozen: a file of weights is mapped, and the model borrows its matrices") {
@@ -280,6 +299,31 @@ TEST_CASE("frozen: a file of weights is mapped, and the model borrows its matric
   CHECK(logits(mapped, ids) != logits(f, ids));
   train::checkpoint(folder / "frozen").load(loaded);
   CHECK(logits(loaded, ids) == logits(f, ids));
+
+  // Blocks of 16 bytes: a matrix that does not end at 64 bytes is copied.
+  using narrow = frozen<int8>;
+  auto odd = narrow::random(4, 20, 1, nn::bias_term::absent, 1, ""), read = odd;
+  nn::freeze(trained_linear(4, 20), odd);
+  train::save_weights(folder / "odd", {}, odd);
+  const train::checkpoint odd_file(folder / "odd");
+  odd_file.map(read);
+  CHECK_FALSE(read.weight.values.borrows());
+  CHECK(std::ranges::equal(read.weight.values, odd.weight.values));
+  CHECK(std::ranges::equal(read.weight.scale, odd.weight.scale));
+
+  // A number beyond the last column, in a file whose checksums are not compared.
+  auto beyond = narrow::random(16, 15, 1, nn::bias_term::absent, 1, ""), fits = beyond;
+  nn::freeze(trained_linear(16, 15), beyond);
+  beyond.weight.values.data()[3 * 16 + 3] = int8(7);
+  train::save_weights(folder / "beyond", {}, beyond);
+  const train::checkpoint beyond_file(folder / "beyond");
+  CHECK_THROWS_WITH_AS(beyond_file.map(fits),
+                       ("[read " + folder / "beyond" +
+                        "/tensors.safetensors] matrix \"weight\" has numbers beyond "
+                        "its rows or columns")
+                           .c_str(),
+                       io_error);
+  CHECK(fits.weight.values.size() == 0);
 
   // A trained model's weights, and dense ones, too.
   train::save_weights(folder / "float", {}, model);

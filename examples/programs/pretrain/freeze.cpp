@@ -99,12 +99,12 @@ int command(string_list const& arguments) {
   tessera::context ctx(s.threads > 0 ? s.threads : tessera::exec::available_threads());
   const std::string from = find_checkpoint(s.checkpoint);
   trained_model trained = read_trained(from, ctx, s.weights, s.adapters);
+  require_not_frozen(trained, from);
   const bool dense = s.format == "hf", rounds = s.to != "none";
   if (rounds) require_roundable(s, trained);
-  require_room(s.out,
-               rounds ? double(size_of(rounded(s, trained)).weight_bytes()) : weight_bytes(trained, dense),
-               "the weights need");
-  require_not_frozen(trained, from);
+  model_description written = rounds ? rounded(s, trained) : trained.made_of;
+  if (dense || s.merge == "all") written.shape.density = 1;
+  require_room(s.out, double(size_of(written).weight_bytes()), "the weights need");
   if (s.density < 1 && !trained.classes.empty())
     refuse("--density", from + " is a classifier; prune the model that it was made of");
   merge_if_asked(s, trained, from);

@@ -76,6 +76,7 @@ generation_settings settings_of(sampling_settings const& s, trained_model const&
   made.rule = {s.repetition_penalty, s.temperature, s.top_k, s.top_p, s.min_p};
   made.tokens = s.tokens;
   made.context = by.network.context > 0 ? std::int64_t(by.network.context) : seen_tokens(by.origin.asked);
+  made.window = by.made_of.shape.window;
   made.seed = s.seed;
   made.batch = s.batch;
   made.cache = s.cache == "bfloat16" ? tessera::cached_as::bfloat16 : tessera::cached_as::same;

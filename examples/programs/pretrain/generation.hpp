@@ -29,6 +29,7 @@ struct generation_settings {
   nn::sampling_rule rule = {.temperature = 0.8};
   int tokens = 500;                                     ///< that are added at most
   std::int64_t context = 0;                             ///< tokens that the model sees at most; 0: all
+  std::int64_t window = 0;                              ///< keys that a token sees at most; 0: all
   std::uint64_t seed = 1;                               ///< with the number of a text: of random choices
   int batch = 1;                                        ///< texts at a time
   tessera::cached_as cache = tessera::cached_as::same;  ///< how keys and values are kept
@@ -137,7 +138,8 @@ class generation {
     for (text const* const each : all) {
       slots_.push_back(each->slot);
       ids_.push_back(each->tokens.back());
-      cost_.cached += decoding_->length(each->slot) + 1;
+      const std::int64_t seen = decoding_->length(each->slot) + 1;
+      cost_.cached += of_.window > 0 ? std::min(seen, of_.window) : seen;
     }
     const auto begin = clock::now();
     choose(all, decoding_->next(slots_, ids_));

@@ -96,11 +96,17 @@ std::unique_ptr<train::any_model> make_model(model_description const& what) {
 
 std::unique_ptr<train::any_model> make_classifier(model_description const& what,
                                                   train::checkpoint const* from, int classes) {
-  return module_for(what).make_classifier(what, from, classes);
+  model_module const& module = module_for(what);
+  if (!module.make_classifier)
+    throw tessera::option_error("[model] there are no classifiers of --model " + what.family);
+  return module.make_classifier(what, from, classes);
 }
 
 void add_adapters(model_description const& what, train::any_model& model, adapter_description const& added) {
-  module_for(what).add_adapters(model, added);
+  model_module const& module = module_for(what);
+  if (!module.add_adapters)
+    throw tessera::option_error("[model] weights of --method " + what.method + " take no adapters");
+  module.add_adapters(model, added);
 }
 
 double merge_adapters(model_description const& what, train::any_model& model, nn::merge_blocks into) {

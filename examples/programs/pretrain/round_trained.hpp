@@ -26,6 +26,8 @@ inline void require_roundable(freezing_settings const& s, trained_model const& t
   if (s.density < 1)
     refuse("--to", "and --density are two commands: prune first, and freeze what that wrote");
   if (trained.made_of.family == "rnn") refuse("--to", s.to + " is of transformers, not of --model rnn");
+  if (trained.adapters && trained.adapters->method != "lora")
+    refuse("--to", s.to + ": adapters of --method " + trained.adapters->method + " cannot be merged");
   if (trained.adapters && s.merge == "none")
     refuse("--to", s.to + ": the model has adapters; say --merge stored or --merge all, too");
 }

@@ -50,13 +50,6 @@ struct trained_model {
   model network;
 };
 
-/// Bytes of its weights in a file, with zeros for absent blocks if it is dense there.
-inline double weight_bytes(trained_model const& of, bool dense = false) {
-  model_description what = of.made_of;
-  if (dense) what.shape.density = 1;
-  return double(size_of(what).weight_bytes());
-}
-
 /// The model of the variant that a run has trained. Throws io_error if its settings have none.
 inline model_description description_of(run_origin const& origin, std::string const& variant_name,
                                         std::string const& folder) {
@@ -84,6 +77,7 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
     refuse("--adapters", folder + " has adapters already; freeze it with --merge all first");
   read.made_of.method = read.adapters ? read.adapters->method : adapters.empty() ? "full" : "lora";
   if (program.contains("frozen")) {
+    if (read.adapters) program.at("adapters").fail("are given, but a model of freeze --to has none");
     if (!adapters.empty()) refuse("--adapters", folder + " was frozen in fewer bits, and takes none");
     if (weights == "average") refuse("--weights", "average: " + folder + " has none");
     read.made_of.method = "frozen";

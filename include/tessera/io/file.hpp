@@ -239,7 +239,8 @@ TESSERA_BODY std::string read_file(std::string const& path, memory_limit limit) 
 TESSERA_BODY mapped_file::mapped_file(std::string path) : path_(std::move(path)) {
   const auto [file, size] = detail::open_to_read(path_);
   if (size == 0) return;  // cannot be mapped
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  // No memory is set aside for pages that writable_bytes() might change.
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file.number(), 0);
   if (address == MAP_FAILED) detail::system_failure("read", path_, 0, errno);
   bytes_ = {static_cast<std::byte const*>(address), size};
 }

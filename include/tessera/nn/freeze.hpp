@@ -21,8 +21,8 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 /// Takes the parameters of a trained model into a model of the same names and sizes that keeps them in other
 /// elements, such as one of nn::frozen_linear, and rounds them to nearest. A row in 8 bits is scaled so that
 /// its largest value becomes the largest of the element (Wu et al. 2020, "Integer quantization for deep
-/// learning inference", §3.1). Throws error, before anything is changed, if a parameter has no partner of its
-/// size, or is infinite or not-a-number and has 8 bits in `to`.
+/// learning inference", §3.1). Throws error, before anything is changed, if a parameter of either has no
+/// partner of its size, or is infinite or not-a-number and has 8 bits in `to`.
 void freeze(parameter_list const& from, mutable_parameter_list to);
 
 #ifdef TESSERA_BODY
@@ -86,6 +86,13 @@ TESSERA_COLD TESSERA_BODY void freeze(parameter_list const& from, mutable_parame
   };
   const tensors given = all_of(from);
   tensors taken = all_of(to);
+  for (std::string const& name : from.names())
+    if (!taken.contains(name))
+      throw error(message("[freeze] there is no place for the parameter ", name,
+                          " of the trained model; adapters are to be merged before"));
+  for (auto const& [name, tensor] : given)
+    if (name.ends_with(".scale") && !taken.contains(name))
+      throw error(message("[freeze] ", name, " has no place: the model is in 8 bits already"));
   std::map<std::string, std::vector<float>> scales;  // of matrices that are to have some
   for (auto const& [name, tensor] : taken) {
     const auto its = given.find(name);

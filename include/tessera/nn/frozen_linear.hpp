@@ -27,8 +27,9 @@ namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 ///   x (in, tokens)   W (out, in), dense or block-sparse, of E   b (out)   y (out, tokens)
 ///   E   bfloat16, float16, int8, float8_e4m3
 /// Nothing of it is trained; gradients go through it, so that nn::lora<T, Block, frozen_linear<…>> is trained
-/// (QLoRA: Dettmers et al. 2023). A model of such layers keeps its token table, and its head, in E, too. Its
-/// weights store nothing until nn::freeze takes them from a trained model, or a checkpoint is read.
+/// (QLoRA: Dettmers et al. 2023). A model of such layers keeps its token table, and an output table of its
+/// own, in E, too; projections of factorised embeddings, and the linear layers of BERT's heads, stay in T.
+/// Its weights store nothing until nn::freeze takes them from a trained model, or a checkpoint is read.
 template <element T, element E, class Block> struct frozen_linear {
   static_assert(std::is_same_v<accumulator_t<T>, float> && std::is_same_v<accumulator_t<E>, float> &&
                     sizeof(E) <= 2,

@@ -137,14 +137,14 @@ class any_tensor {
     reset_to(other.rows(), other.cols(), other.is_matrix() ? other.pattern() : tessera::pattern());
   }
   /// Makes it a matrix of its size and of another pattern over the values of another owner, who keeps them
-  /// for longer; false, and nothing changes, if they do not begin and end at multiples of 64 bytes. Throws as
-  /// block_sparse_matrix::over.
-  bool borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
-    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
-    if (reinterpret_cast<std::uintptr_t>(lent.data()) % alignment != 0 || lent.size() % alignment != 0)
-      return false;
+  /// for longer. Throws as block_sparse_matrix::over.
+  void borrow(std::span<std::byte> lent, tessera::pattern const& stored) {
     type_->borrow(tensor_, lent, stored);
-    return true;
+  }
+  /// Whether values begin and end at multiples of 64 bytes.
+  static bool can_borrow(std::span<std::byte const> lent) {
+    constexpr std::size_t alignment = aligned_array<std::byte>::alignment;
+    return reinterpret_cast<std::uintptr_t>(lent.data()) % alignment == 0 && lent.size() % alignment == 0;
   }
   /// Identifies the tensor.
   void const* address() const { return tensor_; }

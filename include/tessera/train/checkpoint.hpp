@@ -70,10 +70,10 @@ class checkpoint {
   void load(mutable_any_layer const& model) const;
 
   /// As load, but of a file of save_weights matrices borrow their values, which are read as they are used, if
-  /// these begin and end at multiples of 64 bytes: values in blocks of 64 bytes or more always do. Their
-  /// checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and nobody
-  /// may change the file meanwhile. Changes to the model leave the file as it is.
-  void map(mutable_any_layer const& model) const& TESSERA_LIFETIMEBOUND;
+  /// these begin and end at multiples of 64 bytes: values in blocks of a multiple of 64 bytes always do.
+  /// Their checksums are not compared: require_whole() does that. The checkpoint must outlive the model, and
+  /// nobody may change the file meanwhile. Changes to the model leave the file as it is.
+  void map(mutable_any_layer const& model) const&;
   void map(mutable_any_layer const& model) const&& = delete;
 
   /// Reads the parameters, their patterns, and the state of the optimizer, which must be one for this model
@@ -90,7 +90,7 @@ class checkpoint {
 
   /// Checks every tensor and returns the patterns of the matrices, in the order of the list, then of frozen
   /// matrices.
-  ///   sums   whether checksums of values are compared
+  ///   sums   whether checksums are compared of values that a model can borrow, too
   std::vector<pattern> checked(nn::parameter_list const& model, optimizer_state const* optimizer,
                                bool sums = true) const;
 
@@ -99,6 +99,10 @@ class checkpoint {
   /// Whether a tensor is a dense matrix that stands row by row in the file, and not as blocks.
   bool in_rows(std::string const& name, pattern const* stored) const {
     return stored && stored->is_dense() && tensors_.at(name).shape.size() == 2;
+  }
+  /// Whether a model can borrow the values of a tensor.
+  bool lends(std::string const& name, pattern const* stored) const {
+    return stored && !in_rows(name, stored) && any_tensor::can_borrow(tensors_.at(name).bytes);
   }
 
   void expect_size(std::string const& name, any_tensor const& matrix) const;
@@ -196,6 +200,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
 TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
   require_architecture(model);
   const std::vector<pattern> patterns = checked(model, nullptr, false);
+  for (auto const& [name, tensor] : tensors_.tensors())
+    static_cast<void>(tensors_.writable_bytes(name));  // may be refused: before anything is changed
   assign(patterns, model, nullptr, true);
 }
 
@@ -229,10 +235,11 @@ TESSERA_COLD TESSERA_BODY std::vector<pattern> checkpoint::checked(nn::parameter
       if (!stored->is_dense())
         for (char const* part : {".pattern.row_start", ".pattern.cols"}) expected.insert(name + part);
     }
-    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)), sums);
+    expect(name, tensor.element().name, detail::shape_in_file(tensor, stored, in_rows(name, stored)),
+           sums || !lends(name, stored));
     if (stored && !in_rows(name, stored)) {
       if (stored->is_dense()) expect_size(name, tensor);
-      if (!sums && !detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
+      if (!detail::overhang_is_zero(tensor, *stored, tensors_.at(name).bytes))
         tensors_.fail(message("matrix ", io::in_quotes(name), " has numbers beyond its rows or columns"));
     }
     expected.insert(name);
@@ -328,8 +335,10 @@ TESSERA_COLD TESSERA_BODY void checkpoint::assign(std::vector<pattern> const& pa
   std::size_t next = 0;
   const auto read_tensor = [&](std::string const& name, any_tensor& tensor) -> pattern const* {
     pattern const* const stored = tensor.is_matrix() ? &patterns[next++] : nullptr;
-    if (borrows && stored && !in_rows(name, stored) && tensor.borrow(tensors_.writable_bytes(name), *stored))
+    if (borrows && lends(name, stored)) {
+      tensor.borrow(tensors_.writable_bytes(name), *stored);
       return stored;
+    }
     if (stored) tensor.reset(*stored);
     read(name, tensor, tensor.element(), detail::shape_in_file(tensor, stored, in_rows(name, stored)),
          {tensor.data(), tensor.size_bytes()}, in_rows(name, stored));

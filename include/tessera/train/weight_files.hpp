@@ -49,7 +49,6 @@ class weight_files {
     else
       refuse();
   }
-  std::vector<std::string> const& paths() const { return paths_; }
   /// The tensors of these files. Throws io_error if a file has not a tensor that the index promises.
   io::safetensors_files tensors() const {
     io::safetensors_files all(paths_);
