@@ -144,7 +144,7 @@ TEST_CASE("finetune: a sparse BERT learns classes, keeps its blocks, and mistake
       after(here.in("tuned/tensors.safetensors"));
   for (auto const& [name, tensor] : after.tensors())
     if (name.ends_with(".weight") && before.contains(name)) CHECK(tensor.shape == before.at(name).shape);
-  CHECK(after.at("classifier.weight").shape == std::vector<std::int64_t>{2, 32});
+  CHECK(after.at("classifier.weight").shape == std::vector<std::int64_t>{1, 2, 16, 16});
 
   const auto refused = [&](std::string const& command, int code, std::string const& message) {
     const outcome result = shell(command);
@@ -207,7 +207,8 @@ TEST_CASE("finetune: a GPT learns instructions by adapters alone, and these go i
     if (name.find(".down.weight") == name.npos && name.find(".up.weight") == name.npos) {
       INFO(name);
       REQUIRE(before.contains(name));
-      CHECK(std::equal(tensor.bytes.begin(), tensor.bytes.end(), before.at(name).bytes.begin()));
+      auto const& bytes = before.at(name).bytes;
+      CHECK(std::equal(bytes.begin(), bytes.end(), in_rows(tensor).begin()));
     }
   const auto sample = [&](std::string const& of) {
     return shell(GENERATE
@@ -267,10 +268,10 @@ TEST_CASE("finetune: adapters behind attention and MLP stay layers of their own"
   CHECK(shell(finetune + "--width 8 --lr 1e-2 --out " + here.in("tuned")).code == 0);
   const tessera::io::safetensors_file before(here.in("runs/a/dense/step-00000060/tensors.safetensors")),
       after(here.in("tuned/tensors.safetensors"));
-  CHECK(after.at("block.0.mlp.adapter.down.weight").shape == std::vector<std::int64_t>{8, 32});
+  CHECK(after.at("block.0.mlp.adapter.down.weight").shape == std::vector<std::int64_t>{1, 2, 16, 16});
   for (char const* const frozen : {"token_embedding", "block.1.mlp.up.weight", "final_norm.weight"}) {
-    auto const& bytes = after.at(frozen).bytes;
-    CHECK(std::equal(bytes.begin(), bytes.end(), before.at(frozen).bytes.begin()));
+    auto const& bytes = before.at(frozen).bytes;
+    CHECK(std::equal(bytes.begin(), bytes.end(), in_rows(after.at(frozen)).begin()));
   }
   CHECK(shell(GENERATE " --checkpoint " + here.in("tuned") + " --tokens 5").code == 0);
   const auto refused = [&](std::string const& command, std::string const& message) {
@@ -330,11 +331,10 @@ TEST_CASE("finetune: a prompt is trained, no weight changes, and generate begins
       after(here.in("tuned/tensors.safetensors"));
   for (auto const& [name, tensor] : after.tensors()) {
     const std::size_t kept = name == "position_embedding" ? 5 * 32 * sizeof(float) : 0;
-    CHECK(std::equal(tensor.bytes.begin() + std::ptrdiff_t(kept), tensor.bytes.end(),
-                     before.at(name).bytes.begin() + std::ptrdiff_t(kept)));
-    if (kept > 0)
-      CHECK_FALSE(std::equal(tensor.bytes.begin(), tensor.bytes.begin() + std::ptrdiff_t(kept),
-                             before.at(name).bytes.begin()));
+    auto const& bytes = before.at(name).bytes;
+    const std::vector<std::byte> now = in_rows(tensor);
+    CHECK(std::equal(bytes.begin() + std::ptrdiff_t(kept), bytes.end(), now.begin() + std::ptrdiff_t(kept)));
+    if (kept > 0) CHECK_FALSE(std::equal(bytes.begin(), bytes.begin() + std::ptrdiff_t(kept), now.begin()));
   }
   CHECK(shell(GENERATE " --checkpoint " + here.in("tuned") + " --instruction 'spell abc' --tokens 80").code ==
         0);

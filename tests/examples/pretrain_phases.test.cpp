@@ -115,9 +115,10 @@ TEST_CASE("pretrain: a second phase with longer sequences begins with what the f
   bool had_absent_blocks = false;
   for (auto const& [name, tensor] : origin.tensors()) {
     CHECK(!name.ends_with(".pattern.cols"));
-    const auto values = [](auto const& of) {
-      std::vector<float> all(of.bytes.size() / sizeof(float));
-      std::memcpy(all.data(), of.bytes.data(), of.bytes.size());
+    const std::size_t size = full.at(name).bytes.size();
+    const auto values = [&](auto const& of) {
+      std::vector<float> all(size / sizeof(float));
+      std::memcpy(all.data(), in_rows(of).data(), size);
       return all;
     };
     const auto now = values(full.at(name)), then = values(tensor);

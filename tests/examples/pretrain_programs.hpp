@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <examples/shell.hpp>
@@ -38,6 +40,22 @@ inline bool contains(outcome const& result, std::string const& part) {
 inline std::string contents(std::string const& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The bytes of a tensor row by row: weights for use have dense matrices as (block rows, block columns, rows
+/// of a block, columns of a block). Rows that overhang stay at the end.
+inline std::vector<std::byte> in_rows(tessera::io::safetensor const& tensor) {
+  if (tensor.shape.size() != 4) return {tensor.bytes.begin(), tensor.bytes.end()};
+  const auto size = [&](std::size_t i) { return std::size_t(tensor.shape[i]); };
+  const std::size_t width = size(3) * tensor.bytes.size() / (size(0) * size(1) * size(2) * size(3));
+  std::vector<std::byte> all;
+  for (std::size_t row = 0; row < size(0) * size(2); ++row)
+    for (std::size_t column = 0; column < size(1); ++column) {
+      const std::size_t at = ((row / size(2) * size(1) + column) * size(2) + row % size(2)) * width;
+      all.insert(all.end(), tensor.bytes.begin() + std::ptrdiff_t(at),
+                 tensor.bytes.begin() + std::ptrdiff_t(at + width));
+    }
+  return all;
 }
 
 /// A folder with a text to learn and runs of a small model on it.

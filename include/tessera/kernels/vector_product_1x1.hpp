@@ -28,7 +28,7 @@ template <class Arch, class W> struct vector_sums_1x1 {
   /// Tokens that stand beside each other, padding included; more make several groups, (groups, columns of W,
   /// beside).
   static int beside(int tokens) {
-    if (tokens <= most_one_by_one) return tokens;
+    if (tokens <= most_one_by_one) return std::max(tokens, 1);
     if (tokens <= half_lanes) return half_lanes;
     return std::min(round_up(tokens, lanes), most_registers * lanes);
   }
