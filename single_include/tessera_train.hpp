@@ -35838,7 +35838,7 @@ template <element T, class Layer> struct edge_popup {
 #ifndef TESSERA_SINGLE_NN_FROZEN_MATRIX
 #define TESSERA_SINGLE_NN_FROZEN_MATRIX
 #include <cstdint>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
@@ -35896,7 +35896,7 @@ template <element T, class E = T> struct embedding {
   using gradients = embedding<accumulator_t<T>, std::conditional_t<is_frozen, E, accumulator_t<T>>>;
 
   embedding() = default;
-  /// Zeros; a frozen table has no rows until it is read.
+  /// Zeros; a frozen table stores nothing until it is read.
   embedding(std::int64_t symbols, std::int64_t features) {
     if constexpr (is_frozen)
       table = unread_matrix<matrix>(symbols, features);
@@ -47271,8 +47271,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
 TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
   require_architecture(model);
   const std::vector<pattern> patterns = checked(model, nullptr, false);
-  for (auto const& [name, tensor] : tensors_.tensors())
-    static_cast<void>(tensors_.writable_bytes(name));  // may be refused: before anything is changed
+  if (auto const& all = tensors_.tensors(); !all.empty())  // of the whole file, before anything is changed
+    static_cast<void>(tensors_.writable_bytes(all.begin()->first));
   assign(patterns, model, nullptr, true);
 }
 

@@ -61,9 +61,7 @@ base_model read_base(finetune_settings const& s) {
   std::string folder = find_checkpoint(s.checkpoint);
   train::checkpoint from(folder);
   const auto program = program_of(from, folder);
-  if (program.contains("frozen"))
-    refuse("--checkpoint", folder + " was frozen in " + program.at("frozen").as_string() +
-                               " to be used; take the checkpoint that it was made of");
+  if (program.contains("frozen")) refuse_frozen(folder, program.at("frozen").as_string());
   if (program.contains("classes"))
     refuse("--checkpoint", folder + " is a classifier, which finetune made; it takes what pretrain made");
   if (program.contains("adapters"))

@@ -120,11 +120,13 @@ inline trained_model read_trained(std::string const& named, tessera::context& ct
   return read;
 }
 
-/// Throws option_error for a model of freeze --to.
+/// Throws option_error: a folder of freeze --to is only used.
+[[noreturn]] inline void refuse_frozen(std::string const& folder, std::string const& precision) {
+  refuse("--checkpoint",
+         folder + " was frozen in " + precision + " to be used; take the checkpoint that it was made of");
+}
 inline void require_not_frozen(trained_model const& read, std::string const& folder) {
-  if (read.made_of.method == "frozen")
-    refuse("--checkpoint", folder + " was frozen in " + read.made_of.precision +
-                               " to be used; take the checkpoint that it was made of");
+  if (read.made_of.method == "frozen") refuse_frozen(folder, read.made_of.precision);
 }
 
 /// Throws option_error for a model with classes or adapters, which finetune made, or of freeze --to.

@@ -30,7 +30,7 @@ template <element T, class E = T> struct embedding {
   using gradients = embedding<accumulator_t<T>, std::conditional_t<is_frozen, E, accumulator_t<T>>>;
 
   embedding() = default;
-  /// Zeros; a frozen table has no rows until it is read.
+  /// Zeros; a frozen table stores nothing until it is read.
   embedding(std::int64_t symbols, std::int64_t features) {
     if constexpr (is_frozen)
       table = unread_matrix<matrix>(symbols, features);

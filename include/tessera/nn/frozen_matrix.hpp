@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <tessera/core/block_shape.hpp>
@@ -10,6 +10,7 @@
 #include <tessera/tensor/block_sparse_matrix.hpp>
 #include <tessera/tensor/pattern.hpp>
 #include <tessera/tensor/row_quantised_matrix.hpp>
+#include <tessera/tensor/vectors.hpp>
 
 namespace tessera { inline namespace TESSERA_ISA { namespace nn {
 

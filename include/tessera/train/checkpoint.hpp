@@ -200,8 +200,8 @@ TESSERA_BODY void checkpoint::load(mutable_any_layer const& model) const {
 TESSERA_BODY void checkpoint::map(mutable_any_layer const& model) const& {
   require_architecture(model);
   const std::vector<pattern> patterns = checked(model, nullptr, false);
-  for (auto const& [name, tensor] : tensors_.tensors())
-    static_cast<void>(tensors_.writable_bytes(name));  // may be refused: before anything is changed
+  if (auto const& all = tensors_.tensors(); !all.empty())  // of the whole file, before anything is changed
+    static_cast<void>(tensors_.writable_bytes(all.begin()->first));
   assign(patterns, model, nullptr, true);
 }
 
